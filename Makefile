@@ -1,0 +1,63 @@
+# kubexm. `make` lists what can be done.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
+LDFLAGS := -s -w -X github.com/kubexm/kubexm/internal/cli.version=$(VERSION)
+GO := go
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+
+ifeq (,$(shell command -v $(GO)))
+$(error Go 1.26 is needed and "$(GO)" is not on PATH: see https://go.dev/doc/install)
+endif
+
+.PHONY: help
+help: ## this list
+	@echo 'kubexm: production Kubernetes from bare Linux machines. Targets:'
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## the program, bin/kubexm
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/kubexm ./cmd/kubexm
+
+.PHONY: test
+test: deps ## all that is quick: vet, unit, golden, scenario and loopback-sshd tests, with the race detector
+	$(GO) vet ./...
+	$(GO) test -race ./...
+	$(GO) test -run TestKilledAtNode ./internal/app # at every node; the race detector is too slow for more than some
+
+.PHONY: e2e
+e2e: deps ## real clusters on machines of this machine's own making; needs root (E2E=REGEXP: only some parts)
+	$(GO) test -tags e2e -count=1 -timeout 120m -v -run '$(or $(E2E),.)' ./test/e2e
+
+.PHONY: quickstart
+quickstart: build bin/testbed ## a real cluster of two throw-away machines, from nothing; needs root
+	@$(GO) run ./test/quickstart
+
+.PHONY: quickstart-clean
+quickstart-clean: ## remove what quickstart made
+	@$(GO) run ./test/quickstart clean
+
+.PHONY: bin/testbed
+bin/testbed:
+	@$(GO) build -o bin/testbed ./test/testbed/cmd/testbed
+
+.PHONY: bench
+bench: build ## the numbers of docs/benchmarks.md
+	$(GO) run ./test/bench
+
+.PHONY: lint
+lint: ## golangci-lint, as pinned in tools/go.mod
+	$(GO) tool -modfile=tools/go.mod golangci-lint run
+
+.PHONY: generate docs
+generate: ## what is generated from the code: JSON Schema, reference of the command line
+	$(GO) generate ./...
+docs: generate ## the same
+
+.PHONY: deps
+deps: ## what tests need on this machine: installed with apt on Debian, as root
+	@hack/deps.sh
