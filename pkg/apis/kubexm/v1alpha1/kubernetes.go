@@ -1,0 +1,238 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// Values of kubernetes.type and etcd.type.
+const (
+	TypeKubeadm  = "kubeadm"  // by kubeadm: the control plane, or etcd, in static pods
+	TypeKubexm   = "kubexm"   // by kubexm: binaries under systemd
+	TypeExternal = "external" // etcd only: it is there already
+)
+
+// Values of kubernetes.proxyMode.
+const (
+	ProxyNFTables = "nftables"
+	ProxyIPTables = "iptables"
+	ProxyIPVS     = "ipvs"
+	ProxyNone     = "none" // the network plugin replaces kube-proxy
+)
+
+// Kubernetes configures the control plane and the nodes.
+type Kubernetes struct {
+	// How Kubernetes is run: by kubeadm in static pods, or by kubexm as plain binaries under systemd.
+	Type string `json:"type,omitempty" jsonschema:"default=kubeadm,enum=kubeadm,enum=kubexm"`
+	// Version of Kubernetes, like v1.37.0. Default: the newest tested with this kubexm.
+	Version string `json:"version,omitempty"`
+	// DNS domain of the cluster's services.
+	DNSDomain string `json:"dnsDomain,omitempty" jsonschema:"default=cluster.local"`
+	// How service addresses are made to work; none is for plugins that replace kube-proxy.
+	// Default: nftables where the kernel of every node allows, else iptables.
+	ProxyMode string `json:"proxyMode,omitempty" jsonschema:"enum=nftables,enum=iptables,enum=ipvs,enum=none"`
+	// Most pods on one node.
+	MaxPods int `json:"maxPods,omitempty" jsonschema:"default=110,minimum=1,maximum=65535"`
+	// Most processes in one pod.
+	PodPidsLimit int64 `json:"podPidsLimit,omitempty" jsonschema:"default=10000,minimum=1"`
+	// Size of the network each node gets out of network.podCIDR, as prefix length: 24 holds 254 pods.
+	NodeCIDRMaskSize int `json:"nodeCidrMaskSize,omitempty" jsonschema:"default=24,minimum=9,maximum=30"`
+	// kube-apiserver.
+	APIServer APIServer `json:"apiServer,omitzero"`
+	// kube-controller-manager.
+	ControllerManager Component `json:"controllerManager,omitzero"`
+	// kube-scheduler.
+	Scheduler Component `json:"scheduler,omitzero"`
+	// kubelet.
+	Kubelet Kubelet `json:"kubelet,omitzero"`
+	// kube-proxy.
+	KubeProxy KubeProxy `json:"kubeProxy,omitzero"`
+	// Feature gates of all components, on (true) or off (false).
+	FeatureGates map[string]bool `json:"featureGates,omitempty"`
+	// Whether a timer on each master renews the certificates made by kubeadm before they expire.
+	AutoRenewCerts *bool `json:"autoRenewCerts,omitempty" jsonschema:"default=false"`
+	// Validity of the certificates kubexm makes, in days; those of the authorities that sign them live 10 years.
+	CertificateValidityDays int `json:"certificateValidityDays,omitempty" jsonschema:"default=3650,minimum=1,maximum=3650"`
+}
+
+// Component is a program with further flags.
+type Component struct {
+	// Flags to add or override, without leading dashes: {v: "4"}.
+	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
+}
+
+// APIServer configures kube-apiserver.
+type APIServer struct {
+	Component
+	// Further names and addresses in the server's certificate.
+	CertSANs []string `json:"certSANs,omitempty"`
+	// Files and directories of the master that the static pod sees (kubeadm only).
+	ExtraVolumes []Volume `json:"extraVolumes,omitempty"`
+	// Audit log of requests.
+	Audit *Audit `json:"audit,omitempty"`
+	// Encryption of data at rest.
+	Encryption *Encryption `json:"encryption,omitempty"`
+}
+
+// Volume is a path of the host in a static pod.
+type Volume struct {
+	// Name of the volume: a DNS label.
+	Name string `json:"name" jsonschema:"required"`
+	// Path on the host.
+	HostPath string `json:"hostPath" jsonschema:"required"`
+	// Path in the pod.
+	MountPath string `json:"mountPath" jsonschema:"required"`
+	// Whether the pod may only read.
+	ReadOnly bool `json:"readOnly,omitempty"`
+	// What the path on the host must be.
+	PathType string `json:"pathType,omitempty" jsonschema:"enum=File,enum=FileOrCreate,enum=Directory,enum=DirectoryOrCreate,enum=Socket"`
+}
+
+// Audit configures the API server's audit log.
+type Audit struct {
+	// Audit policy on the control machine (audit.k8s.io/v1). Default: metadata of every change.
+	PolicyFile string `json:"policyFile,omitempty"`
+	// Log file on the masters. Default: /var/log/kubernetes/audit/audit.log.
+	LogPath string `json:"logPath,omitempty"`
+	// Days to keep old log files. Default: 30.
+	MaxAge int `json:"maxAge,omitempty" jsonschema:"minimum=1"`
+	// Old log files to keep. Default: 10.
+	MaxBackup int `json:"maxBackup,omitempty" jsonschema:"minimum=1"`
+	// Size of one log file in megabytes. Default: 100.
+	MaxSize int `json:"maxSize,omitempty" jsonschema:"minimum=1"`
+}
+
+// Encryption configures how the API server stores objects in etcd.
+type Encryption struct {
+	// Way of encryption. Default: secretbox.
+	Provider string `json:"provider,omitempty" jsonschema:"enum=secretbox,enum=aescbc,enum=aesgcm,enum=kms"`
+	// Resources to encrypt, like secrets or configmaps. Default: secrets.
+	Resources []string `json:"resources,omitempty"`
+	// Socket of the KMS v2 plugin on the masters, for provider kms.
+	KMSEndpoint string `json:"kmsEndpoint,omitempty"`
+}
+
+// Kubelet configures the kubelet.
+type Kubelet struct {
+	Component
+	// Merged into KubeletConfiguration (kubelet.config.k8s.io/v1beta1) of every node.
+	Config map[string]any `json:"config,omitempty"`
+}
+
+// KubeProxy configures kube-proxy.
+type KubeProxy struct {
+	// Merged into KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1).
+	Config map[string]any `json:"config,omitempty"`
+}
+
+// Etcd configures the cluster's database.
+type Etcd struct {
+	// How etcd is run: by kubexm as binary under systemd, by kubeadm as static pod, or by somebody else.
+	Type string `json:"type,omitempty" jsonschema:"default=kubexm,enum=kubexm,enum=kubeadm,enum=external"`
+	// Version of etcd, like v3.6.16. Default: the one tested with the Kubernetes version.
+	Version string `json:"version,omitempty"`
+	// Directory of the data on the members, for etcd alone: deleting the cluster empties it.
+	DataDir string `json:"dataDir,omitempty" jsonschema:"default=/var/lib/etcd"`
+	// The cluster to use, for type external.
+	External *ExternalEtcd `json:"external,omitempty"`
+	// Flags to add or override, without leading dashes: {quota-backend-bytes: "8589934592"}.
+	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
+	// Regular snapshots on the members.
+	AutoBackup AutoBackup `json:"autoBackup,omitzero"`
+	// Regular defragmentation of the members, one after another.
+	AutoDefrag AutoDefrag `json:"autoDefrag,omitzero"`
+}
+
+// ExternalEtcd is an etcd cluster that kubexm uses but does not own.
+type ExternalEtcd struct {
+	// Client URLs, like https://192.0.2.21:2379.
+	Endpoints []string `json:"endpoints" jsonschema:"required"`
+	// CA certificate of etcd, on the control machine (PEM).
+	CAFile string `json:"caFile" jsonschema:"required"`
+	// Client certificate for the API server, on the control machine (PEM).
+	CertFile string `json:"certFile" jsonschema:"required"`
+	// Key of the client certificate, on the control machine (PEM).
+	KeyFile string `json:"keyFile" jsonschema:"required"`
+}
+
+// AutoBackup configures regular snapshots of etcd.
+type AutoBackup struct {
+	// Whether snapshots are taken.
+	Enabled *bool `json:"enabled,omitempty" jsonschema:"default=false"`
+	// When, as systemd calendar event (systemd.time(7)). Default: "*-*-* 02:00:00".
+	Schedule string `json:"schedule,omitempty"`
+	// Directory on the members. Default: /var/backups/kube_etcd.
+	Dir string `json:"dir,omitempty"`
+	// Snapshots to keep. Default: 6.
+	Keep int `json:"keep,omitempty" jsonschema:"minimum=1"`
+}
+
+// AutoDefrag configures regular defragmentation of etcd.
+type AutoDefrag struct {
+	// Whether members are defragmented.
+	Enabled bool `json:"enabled,omitempty"`
+	// When, as systemd calendar event (systemd.time(7)). Default: "Sun *-*-* 03:30:00".
+	Schedule string `json:"schedule,omitempty"`
+}
+
+// Runtime configures the container runtime.
+type Runtime struct {
+	// Which runtime.
+	Type string `json:"type,omitempty" jsonschema:"default=containerd,enum=containerd,enum=docker,enum=cri-o,enum=isulad"`
+	// Version of the runtime, like v2.3.4. Default: the one tested with the Kubernetes version.
+	Version string `json:"version,omitempty"`
+	// Directory of images and containers on the nodes, for the runtime alone: deleting the cluster empties it. Default: the runtime's own, like /var/lib/containerd.
+	DataRoot string `json:"dataRoot,omitempty"`
+}
+
+// LoadBalancer configures how the API server is reached.
+type LoadBalancer struct {
+	// Whether there is a load balancer. Default: true with several masters, false with one.
+	Enabled *bool `json:"enabled,omitempty"`
+	// On every worker (internal), on hosts of its own (external), or an address moved by kube-vip. Default: internal.
+	Mode string `json:"mode,omitempty" jsonschema:"enum=internal,enum=external,enum=kube-vip"`
+	// The proxy on every worker, for mode internal.
+	Internal *InternalLoadBalancer `json:"internal,omitempty"`
+	// The load balancer hosts, for mode external.
+	External *ExternalLoadBalancer `json:"external,omitempty"`
+	// kube-vip, for mode kube-vip.
+	KubeVIP *KubeVIP `json:"kubeVip,omitempty"`
+	// Virtual IPv4 address of the API server, for modes external and kube-vip.
+	VIP string `json:"vip,omitempty"`
+	// Name of the API server's endpoint.
+	Domain string `json:"domain,omitempty" jsonschema:"default=lb.kubexm.local"`
+	// TCP port of the API server's endpoint.
+	Port int `json:"port,omitempty" jsonschema:"default=6443,minimum=1,maximum=65535"`
+}
+
+// InternalLoadBalancer configures the proxy on every worker.
+type InternalLoadBalancer struct {
+	// Which proxy. Default: haproxy.
+	Type string `json:"type,omitempty" jsonschema:"enum=haproxy,enum=nginx"`
+}
+
+// ExternalLoadBalancer configures the load balancer in front of the masters.
+type ExternalLoadBalancer struct {
+	// keepalived with haproxy (kubexm-kh) or nginx (kubexm-kn) on the loadbalancer hosts,
+	// or one that is there already (external). Default: kubexm-kh.
+	Type string `json:"type,omitempty" jsonschema:"enum=kubexm-kh,enum=kubexm-kn,enum=external"`
+}
+
+// KubeVIP configures kube-vip on the masters.
+type KubeVIP struct {
+	// How the address is announced. Default: arp.
+	Mode string `json:"mode,omitempty" jsonschema:"enum=arp,enum=bgp"`
+	// Network interface of the masters that carries the address. Default: the one of the internal address.
+	Interface string `json:"interface,omitempty"`
+	// Own autonomous system number, for mode bgp.
+	ASN int64 `json:"asn,omitempty" jsonschema:"minimum=1,maximum=4294967295"`
+	// Routers to announce the address to, for mode bgp.
+	Peers []BGPPeer `json:"peers,omitempty"`
+}
+
+// BGPPeer is a router.
+type BGPPeer struct {
+	// IP address of the router.
+	Address string `json:"address" jsonschema:"required"`
+	// Autonomous system number of the router.
+	ASN int64 `json:"asn" jsonschema:"required,minimum=1,maximum=4294967295"`
+	// Time without messages after which the router is lost. Default: 30s.
+	HoldTime metav1.Duration `json:"holdTime,omitzero"`
+}

@@ -1,0 +1,98 @@
+package v1alpha1
+
+// Values of network.plugin.
+const (
+	PluginCalico     = "calico"
+	PluginCilium     = "cilium"
+	PluginFlannel    = "flannel"
+	PluginKubeRouter = "kube-router"
+)
+
+// Network configures the networks of pods and services.
+type Network struct {
+	// The network plugin (CNI).
+	Plugin string `json:"plugin,omitempty" jsonschema:"default=flannel,enum=calico,enum=flannel,enum=cilium,enum=kube-router"`
+	// IPv4 network of the pods. It can not be changed later.
+	PodCIDR string `json:"podCIDR,omitempty" jsonschema:"default=10.233.64.0/18"`
+	// IPv4 network of the services. It can not be changed later.
+	ServiceCIDR string `json:"serviceCIDR,omitempty" jsonschema:"default=10.233.0.0/18"`
+	// For plugin calico.
+	Calico *Calico `json:"calico,omitempty"`
+	// For plugin flannel.
+	Flannel Flannel `json:"flannel,omitzero"`
+	// For plugin cilium.
+	Cilium *Cilium `json:"cilium,omitempty"`
+	// For plugin kube-router.
+	KubeRouter *KubeRouter `json:"kubeRouter,omitempty"`
+}
+
+// Flannel configures the network plugin flannel.
+type Flannel struct {
+	// Version, like v0.28.9. Default: the one tested with the Kubernetes version.
+	Version string `json:"version,omitempty"`
+	// How packets travel between nodes: in UDP port 8472 (vxlan), or by plain routes where all nodes share one
+	// layer 2 network (host-gw).
+	Backend string `json:"backend,omitempty" jsonschema:"default=vxlan,enum=vxlan,enum=host-gw"`
+}
+
+// Calico configures the network plugin Calico.
+type Calico struct {
+	// Version, like v3.32.1. Default: the one tested with the Kubernetes version.
+	Version string `json:"version,omitempty"`
+	// Encapsulation between nodes. Default: VXLANCrossSubnet.
+	Encapsulation string `json:"encapsulation,omitempty" jsonschema:"enum=VXLAN,enum=VXLANCrossSubnet,enum=IPIP,enum=IPIPCrossSubnet,enum=None"`
+	// Merged into the values of the tigera-operator chart.
+	Values map[string]any `json:"values,omitempty"`
+}
+
+// Cilium configures the network plugin Cilium.
+type Cilium struct {
+	// Version, like v1.20.1. Default: the one tested with the Kubernetes version.
+	Version string `json:"version,omitempty"`
+	// Merged into the values of the cilium chart.
+	Values map[string]any `json:"values,omitempty"`
+}
+
+// KubeRouter configures the network plugin kube-router.
+type KubeRouter struct {
+	// Version, like v2.9.0. Default: the one tested with the Kubernetes version.
+	Version string `json:"version,omitempty"`
+	// Flags to add or override, without leading dashes.
+	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
+}
+
+// DNS configures name resolution inside the cluster.
+type DNS struct {
+	// The DNS server of the cluster.
+	CoreDNS CoreDNS `json:"coredns,omitzero"`
+	// A DNS cache on every node.
+	NodeLocalDNS NodeLocalDNS `json:"nodeLocalDNS,omitzero"`
+}
+
+// CoreDNS configures the DNS server of the cluster.
+type CoreDNS struct {
+	// Number of pods.
+	Replicas int `json:"replicas,omitempty" jsonschema:"default=2,minimum=1,maximum=100"`
+	// Servers for names outside the cluster: IP address, optionally with :port. Default: those of the node.
+	Upstream []string `json:"upstream,omitempty"`
+	// Domains with name servers of their own.
+	ExternalZones []ExternalZone `json:"externalZones,omitempty"`
+}
+
+// ExternalZone is a set of domains resolved by name servers of their own.
+type ExternalZone struct {
+	// The domains, like corp.example.com.
+	Zones []string `json:"zones" jsonschema:"required"`
+	// Their servers: IP address, optionally with :port.
+	Nameservers []string `json:"nameservers" jsonschema:"required"`
+	// Seconds that answers are kept at most.
+	Cache int `json:"cache,omitempty" jsonschema:"default=30,minimum=1,maximum=86400"`
+}
+
+// NodeLocalDNS configures the DNS cache on every node.
+type NodeLocalDNS struct {
+	// Whether there is one.
+	Enabled *bool `json:"enabled,omitempty" jsonschema:"default=false"`
+	// Link-local address of the cache. Default: 169.254.25.10.
+	IP string `json:"ip,omitempty"`
+}

@@ -1,0 +1,157 @@
+package v1alpha1
+
+import "github.com/kubexm/kubexm/pkg/util/secret"
+
+// Registry configures a private image registry and how nodes reach registries.
+type Registry struct {
+	// What runs on the registry hosts. Default: registry.
+	Type string `json:"type,omitempty" jsonschema:"enum=registry,enum=harbor"`
+	// Name of the private registry; all images are taken from there. Default: registry.kubexm.local.
+	PrivateRegistry string `json:"privateRegistry,omitempty"`
+	// Log-in by registry, like registry.example.com:5000.
+	Auth map[string]RegistryAuth `json:"auth,omitempty"`
+	// Mirrors by registry, tried in order: {docker.io: ["https://mirror.example.com"]}.
+	Mirrors map[string][]string `json:"mirrors,omitempty"`
+	// Registries whose certificate is not checked, or that speak plain HTTP.
+	Insecure []string `json:"insecure,omitempty"`
+	// For type harbor.
+	Harbor *Harbor `json:"harbor,omitempty"`
+}
+
+// RegistryAuth is the log-in at a registry.
+type RegistryAuth struct {
+	// User name.
+	Username string `json:"username" jsonschema:"required"`
+	// Password.
+	Password secret.Secret `json:"password,omitzero"`
+	// Where the password is read from.
+	PasswordFrom *SecretSource `json:"passwordFrom,omitempty"`
+	// CA certificate of the registry, on the control machine (PEM).
+	CAFile string `json:"caFile,omitempty"`
+}
+
+// Harbor configures Harbor.
+type Harbor struct {
+	// Version, like v2.15.2.
+	Version string `json:"version,omitempty"`
+	// Password of the user admin.
+	AdminPassword secret.Secret `json:"adminPassword,omitzero"`
+	// Where the password of the user admin is read from.
+	AdminPasswordFrom *SecretSource `json:"adminPasswordFrom,omitempty"`
+	// Directory of the data on the registry hosts. Default: /data/harbor.
+	DataDir string `json:"dataDir,omitempty"`
+}
+
+// Storage lists the storage classes to install; those given are installed.
+type Storage struct {
+	// Name of the class that claims without a class get.
+	Default string `json:"default,omitempty" jsonschema:"enum=local-path,enum=openebs,enum=nfs,enum=rook,enum=longhorn"`
+	// Directories of the node, by Rancher's local path provisioner.
+	LocalPath *LocalStorage `json:"localPath,omitempty"`
+	// Directories of the node, by OpenEBS LocalPV.
+	OpenEBS *LocalStorage `json:"openebs,omitempty"`
+	// Directories of an NFS server, by the NFS subdir provisioner.
+	NFS *NFS `json:"nfs,omitempty"`
+	// Ceph, by Rook.
+	Rook *ChartStorage `json:"rook,omitempty"`
+	// Longhorn.
+	Longhorn *ChartStorage `json:"longhorn,omitempty"`
+}
+
+// LocalStorage configures volumes that are directories of the node.
+type LocalStorage struct {
+	// Version of the provisioner.
+	Version string `json:"version,omitempty"`
+	// Directory on the nodes.
+	Path string `json:"path,omitempty"`
+}
+
+// NFS configures volumes on an NFS server.
+type NFS struct {
+	// Version of the provisioner.
+	Version string `json:"version,omitempty"`
+	// IP address or name of the server.
+	Server string `json:"server" jsonschema:"required"`
+	// Exported directory.
+	Path string `json:"path" jsonschema:"required"`
+}
+
+// ChartStorage configures storage that a Helm chart installs.
+type ChartStorage struct {
+	// Version of the chart.
+	Version string `json:"version,omitempty"`
+	// Merged into the values of the chart.
+	Values map[string]any `json:"values,omitempty"`
+}
+
+// Addon is software to install in the cluster.
+type Addon struct {
+	// Name of the addon: a DNS label.
+	Name string `json:"name" jsonschema:"required"`
+	// Manifests, or a Helm chart.
+	Type string `json:"type" jsonschema:"required,enum=yaml,enum=helm"`
+	// Namespace; it is created. Default: default.
+	Namespace string `json:"namespace,omitempty"`
+	// For type yaml: files on the control machine or URLs.
+	Files []string `json:"files,omitempty"`
+	// For type yaml: the manifests themselves.
+	Inline string `json:"inline,omitempty"`
+	// For type helm: directory, archive, oci:// reference, or name of a chart in repo.
+	Chart string `json:"chart,omitempty"`
+	// For type helm: URL of the repository of the chart.
+	Repo string `json:"repo,omitempty"`
+	// For type helm: version of the chart.
+	Version string `json:"version,omitempty"`
+	// For type helm: values of the chart.
+	Values map[string]any `json:"values,omitempty"`
+}
+
+// System configures the operating system of the hosts.
+type System struct {
+	// Time servers. If the only one is a host of the cluster, that host serves the others.
+	NTPServers []string `json:"ntpServers,omitempty"`
+	// Time zone, like Europe/Berlin.
+	Timezone string `json:"timezone,omitempty"`
+	// Further packages for hosts with dnf or yum.
+	RPMs []string `json:"rpms,omitempty"`
+	// Further packages for hosts with apt.
+	Debs []string `json:"debs,omitempty"`
+	// Kernel parameters to add or override: {net.core.somaxconn: "32768"}.
+	Sysctl map[string]string `json:"sysctl,omitempty"`
+	// Further kernel modules to load.
+	Modules []string `json:"modules,omitempty"`
+}
+
+// Extra holds entries for the hosts' own name resolution.
+type Extra struct {
+	// Entries for /etc/hosts of every host.
+	Hosts []HostEntry `json:"hosts,omitempty"`
+	// Name servers of the hosts.
+	Resolves []Resolver `json:"resolves,omitempty"`
+}
+
+// HostEntry is a line of /etc/hosts.
+type HostEntry struct {
+	// The name.
+	Domain string `json:"domain" jsonschema:"required"`
+	// Its IP address.
+	Address string `json:"address" jsonschema:"required"`
+}
+
+// Resolver is a name server.
+type Resolver struct {
+	// IP address of the server.
+	Address string `json:"address" jsonschema:"required"`
+}
+
+// Source says where kubexm gets binaries, images and packages.
+type Source struct {
+	// Part of the world: cn takes Chinese mirrors. Default: the environment variable KXZONE.
+	Zone string `json:"zone,omitempty" jsonschema:"enum=cn"`
+	// What to take instead: URL prefix by URL prefix, registry by registry
+	// ({"https://dl.k8s.io": "https://mirror.example.com/k8s", registry.k8s.io: mirror.example.com/k8s-images}).
+	// A mirror is trusted: a program whose checksum kubexm does not know is held against the one published beside it there.
+	Mirrors map[string]string `json:"mirrors,omitempty"`
+	// Whether everything comes from the local store and nothing is fetched.
+	Offline bool `json:"offline,omitempty"`
+}

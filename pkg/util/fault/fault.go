@@ -1,0 +1,96 @@
+// Package fault adds to an error what the user needs beyond its text: the next
+// move, whether trying again can help, and the exit code of the program.
+package fault
+
+import "errors"
+
+// Exit codes of the kubexm program, as documented for its users.
+const (
+	ExitFailed      = 1   // the work failed
+	ExitUsage       = 2   // wrong usage or configuration
+	ExitPreflight   = 3   // a machine is not fit
+	ExitInterrupted = 130 // stopped by the user
+)
+
+type advised struct {
+	error
+	advice string
+}
+
+func (e advised) Unwrap() error { return e.error }
+
+// Advise attaches the next move to err. It returns nil for a nil err.
+func Advise(err error, advice string) error {
+	if err == nil {
+		return nil
+	}
+	return advised{err, advice}
+}
+
+// Advice returns the innermost advice in err's tree: the one given nearest the
+// cause. It is empty when there is none.
+func Advice(err error) string {
+	switch e := err.(type) { //nolint:errorlint // this walks the tree itself
+	case nil:
+		return ""
+	case interface{ Unwrap() []error }:
+		for _, in := range e.Unwrap() {
+			if s := Advice(in); s != "" {
+				return s
+			}
+		}
+	default:
+		if s := Advice(errors.Unwrap(err)); s != "" {
+			return s
+		}
+	}
+	if a, ok := err.(advised); ok { //nolint:errorlint // this walks the tree itself
+		return a.advice
+	}
+	return ""
+}
+
+type transient struct{ error }
+
+func (e transient) Unwrap() error { return e.error }
+
+// Transient marks err as one that trying again may cure.
+func Transient(err error) error {
+	if err == nil {
+		return nil
+	}
+	return transient{err}
+}
+
+// IsTransient reports whether err or an error it wraps is marked Transient.
+func IsTransient(err error) bool {
+	var t transient
+	return errors.As(err, &t)
+}
+
+type coded struct {
+	error
+	code int
+}
+
+func (e coded) Unwrap() error { return e.error }
+
+// Exit attaches the program's exit code to err.
+func Exit(err error, code int) error {
+	if err == nil {
+		return nil
+	}
+	return coded{err, code}
+}
+
+// ExitCode returns the exit code for err: 0 for nil, ExitFailed where none is attached.
+func ExitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	var c coded
+	if errors.As(err, &c) {
+		return c.code
+	}
+	return ExitFailed
+}
