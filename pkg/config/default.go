@@ -1,0 +1,129 @@
+package config
+
+import (
+	"cmp"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+)
+
+// Default fills in everything that was left open and that can be known without
+// asking the hosts: each host gets all its roles and connection fields, versions
+// start with v, "~/" is the home directory. Hosts without a bastion of their own
+// share the pointer to the global one. What stays open is decided by facts:
+// hosts[].arch and kubernetes.proxyMode. The zone may come from KXZONE.
+func Default(c *v1alpha1.Cluster) {
+	s := &c.Spec
+	resolveRoles(s)
+	finishConnection(&s.Global, nil)
+	for i := range s.Hosts {
+		h := &s.Hosts[i]
+		inherit(&h.Connection, s.Global)
+		finishConnection(&h.Connection, s.Global.Bastion)
+		if _, err := netip.ParseAddr(h.Address); err == nil && h.InternalAddress == "" {
+			h.InternalAddress = h.Address
+		}
+	}
+	setDefaults(reflect.ValueOf(c).Elem())
+	defaultVersions(s)
+	if s.LoadBalancer.Enabled == nil {
+		s.LoadBalancer.Enabled = new(len(hostsWith(s, v1alpha1.RoleMaster)) > 1)
+	}
+	if s.Source.Zone == "" {
+		s.Source.Zone = os.Getenv("KXZONE")
+	}
+}
+
+func defaultVersions(s *v1alpha1.Spec) {
+	fill := func(have *string, known string) {
+		if *have == "" {
+			*have = known
+		}
+		*have = withV(*have)
+	}
+	fill(&s.Kubernetes.Version, DefaultKubernetes())
+	v := VersionsFor(s.Kubernetes.Version)
+	etcd := v.Etcd
+	if s.Etcd.Type == v1alpha1.TypeKubeadm {
+		etcd = v.EtcdImage
+	}
+	fill(&s.Etcd.Version, etcd)
+	if s.Runtime.Type == "containerd" {
+		fill(&s.Runtime.Version, v.Containerd)
+	}
+	fill(&s.Network.Flannel.Version, v.Flannel)
+}
+
+var bareVersion = regexp.MustCompile(`^\d+\.\d+`)
+
+func withV(version string) string {
+	if bareVersion.MatchString(version) {
+		return "v" + version
+	}
+	return version
+}
+
+// inherit gives a host what it does not say about its connection itself.
+func inherit(c *v1alpha1.Connection, global v1alpha1.Connection) {
+	inheritCredentials(&c.Credentials, global.Credentials)
+	if c.SudoPassword.IsZero() && c.SudoPasswordFrom == nil {
+		c.SudoPassword, c.SudoPasswordFrom = global.SudoPassword, global.SudoPasswordFrom
+	}
+	c.Bastion = cmp.Or(c.Bastion, global.Bastion)
+	c.Timeouts.Connect = cmp.Or(c.Timeouts.Connect, global.Timeouts.Connect)
+	c.Timeouts.KeepAlive = cmp.Or(c.Timeouts.KeepAlive, global.Timeouts.KeepAlive)
+}
+
+// inheritCredentials takes over pairs of a secret and its source only together.
+func inheritCredentials(c *v1alpha1.Credentials, from v1alpha1.Credentials) {
+	c.User, c.Port = cmp.Or(c.User, from.User), cmp.Or(c.Port, from.Port)
+	if c.PrivateKeyPath == "" {
+		c.PrivateKeyPath = from.PrivateKeyPath
+		if c.Passphrase.IsZero() && c.PassphraseFrom == nil {
+			c.Passphrase, c.PassphraseFrom = from.Passphrase, from.PassphraseFrom
+		}
+	}
+	if c.Password.IsZero() && c.PasswordFrom == nil {
+		c.Password, c.PasswordFrom = from.Password, from.PasswordFrom
+	}
+}
+
+// finishConnection completes the paths of keys, and the bastion unless it is
+// the one shared by all hosts. User and key of
+// the bastion are those of the connection; a password never goes to another
+// machine than the one it is given for.
+func finishConnection(c *v1alpha1.Connection, shared *v1alpha1.Bastion) {
+	c.PrivateKeyPath = expandHome(c.PrivateKeyPath)
+	b := c.Bastion
+	if b == nil || b == shared {
+		return
+	}
+	b.PrivateKeyPath = expandHome(b.PrivateKeyPath)
+	inheritCredentials(&b.Credentials, v1alpha1.Credentials{
+		User: c.User, PrivateKeyPath: c.PrivateKeyPath, Passphrase: c.Passphrase, PassphraseFrom: c.PassphraseFrom,
+	})
+}
+
+func expandHome(path string) string {
+	if rest, ok := strings.CutPrefix(path, "~/"); ok {
+		if home, err := os.UserHomeDir(); err == nil {
+			return filepath.Join(home, rest)
+		}
+	}
+	return path
+}
+
+func hostsWith(s *v1alpha1.Spec, r v1alpha1.Role) []string {
+	var all []string
+	for i := range s.Hosts {
+		if s.Hosts[i].Is(r) {
+			all = append(all, s.Hosts[i].Name)
+		}
+	}
+	return all
+}

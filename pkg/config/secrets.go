@@ -1,0 +1,147 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/secret"
+)
+
+// ResolveSecrets reads every passwordFrom, passphraseFrom and sudoPasswordFrom
+// of the hosts and their bastions, each source once, into the field beside it.
+// run runs a shell command line on the control machine and returns its output.
+// A sudo password that is not given becomes the login password.
+func ResolveSecrets(ctx context.Context, c *v1alpha1.Cluster, run func(ctx context.Context, line string) (string, error)) (warnings Errors, err error) {
+	r := resolver{run: run, known: map[v1alpha1.SecretSource]secret.Secret{}, written: map[*v1alpha1.SecretSource]string{}}
+	r.name("spec.global", &c.Spec.Global) // first: what hosts take over is written there
+	for i := range c.Spec.Hosts {
+		r.name(hostPath(i), &c.Spec.Hosts[i].Connection)
+	}
+	for i := range c.Spec.Hosts {
+		h := &c.Spec.Hosts[i]
+		r.credentials(ctx, &h.Credentials)
+		r.read(ctx, h.SudoPasswordFrom, &h.SudoPassword)
+		if h.SudoPassword.IsZero() {
+			h.SudoPassword = h.Password
+		}
+		if h.Bastion != nil {
+			r.credentials(ctx, &h.Bastion.Credentials)
+		}
+	}
+	warnings = r.warnings.place(c.Origin.File, c.Origin.Lines)
+	if len(r.errs) == 0 {
+		return warnings, nil
+	}
+	err = fault.Advise(r.errs.place(c.Origin.File, c.Origin.Lines), strings.Join(r.advice, "\n"))
+	return warnings, fault.Exit(err, fault.ExitUsage)
+}
+
+type resolver struct {
+	run            func(context.Context, string) (string, error)
+	known          map[v1alpha1.SecretSource]secret.Secret
+	written        map[*v1alpha1.SecretSource]string // fields; a source that is taken over is the same
+	errs, warnings Errors
+	advice         []string // one for each of errs
+}
+
+// name notes where the sources of a connection are written.
+func (r *resolver) name(path string, c *v1alpha1.Connection) {
+	note := func(field string, from *v1alpha1.SecretSource) {
+		if r.written[from] == "" {
+			r.written[from] = path + "." + field
+		}
+	}
+	note("passwordFrom", c.PasswordFrom)
+	note("passphraseFrom", c.PassphraseFrom)
+	note("sudoPasswordFrom", c.SudoPasswordFrom)
+	if c.Bastion != nil {
+		note("bastion.passwordFrom", c.Bastion.PasswordFrom)
+		note("bastion.passphraseFrom", c.Bastion.PassphraseFrom)
+	}
+}
+
+func (r *resolver) credentials(ctx context.Context, c *v1alpha1.Credentials) {
+	r.read(ctx, c.PasswordFrom, &c.Password)
+	r.read(ctx, c.PassphraseFrom, &c.Passphrase)
+}
+
+// read reports a source that gives nothing once, at the first field that names it.
+func (r *resolver) read(ctx context.Context, from *v1alpha1.SecretSource, into *secret.Secret) {
+	if from == nil {
+		return
+	}
+	if _, ok := r.known[*from]; !ok {
+		text, advice, err := r.text(ctx, r.written[from], *from)
+		text = strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r")
+		if err == nil && text == "" {
+			err = errors.New("gives nothing")
+		}
+		if err != nil {
+			r.errs = append(r.errs, Error{Path: r.written[from], Msg: err.Error()})
+			r.advice = append(r.advice, advice)
+		}
+		r.known[*from] = secret.New(text)
+	}
+	*into = r.known[*from]
+}
+
+// text reads a source, and says what to do where that gives nothing.
+func (r *resolver) text(ctx context.Context, path string, from v1alpha1.SecretSource) (text, advice string, err error) {
+	switch {
+	case from.Env != "":
+		text, ok := os.LookupEnv(from.Env)
+		if !ok {
+			err = fmt.Errorf("the environment variable %s is not set", from.Env)
+		}
+		return text, fmt.Sprintf("set %s for this shell, unseen: read -rs %[1]s; export %[1]s", from.Env), err
+	case from.File != "":
+		file := expandHome(from.File)
+		if info, err := os.Stat(file); err == nil && info.Mode()&0o077 != 0 {
+			r.warnings = append(r.warnings, Error{Path: path + ".file", Value: from.File, Msg: "others can read this secret; chmod 600 it"})
+		}
+		text, err := os.ReadFile(file)
+		return string(text), "write the secret to the file " + file + ", and chmod 600 it", err
+	default:
+		text, err := r.run(ctx, from.Exec)
+		if err != nil {
+			err = fmt.Errorf("running the command that gives the secret: %w", err)
+		}
+		return text, "run it yourself to see what it says: " + from.Exec, err
+	}
+}
+
+// plainSecret returns the path of the first secret that stands in the
+// configuration itself, or "".
+func plainSecret(c *v1alpha1.Cluster) string {
+	if path := plainIn("spec.global", c.Spec.Global); path != "" {
+		return path
+	}
+	for i, h := range c.Spec.Hosts {
+		if path := plainIn(hostPath(i), h.Connection); path != "" {
+			return path
+		}
+	}
+	return ""
+}
+
+func plainIn(path string, c v1alpha1.Connection) string {
+	type named struct {
+		name  string
+		value secret.Secret
+	}
+	all := []named{{"password", c.Password}, {"passphrase", c.Passphrase}, {"sudoPassword", c.SudoPassword}}
+	if c.Bastion != nil {
+		all = append(all, named{"bastion.password", c.Bastion.Password}, named{"bastion.passphrase", c.Bastion.Passphrase})
+	}
+	for _, s := range all {
+		if !s.value.IsZero() {
+			return join(path, s.name)
+		}
+	}
+	return ""
+}

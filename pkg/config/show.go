@@ -1,0 +1,114 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+	"text/template"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+)
+
+// Show returns a cluster as YAML, in the order of the documentation and with
+// secrets masked. After Load it holds every default.
+func Show(c *v1alpha1.Cluster) ([]byte, error) {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the configuration: %w", err)
+	}
+	var doc yaml.Node // JSON is YAML, and its order stays
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return nil, fmt.Errorf("encoding the configuration: %w", err)
+	}
+	blockStyle(&doc)
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	if err := enc.Encode(&doc); err != nil {
+		return nil, fmt.Errorf("encoding the configuration: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+func blockStyle(n *yaml.Node) {
+	n.Style = 0
+	for _, c := range n.Content {
+		blockStyle(c)
+	}
+}
+
+// InitOptions say what Init writes; the zero value is a good start.
+type InitOptions struct {
+	Type           string   // kubernetes.type and etcd.type; default: kubeadm
+	Addresses      []string // of the hosts, the master first; default: two addresses of documentation
+	User           string   // login user; default: root
+	PrivateKeyPath string   // default: SSH agent and usual keys
+}
+
+// Init returns a small commented cluster.yaml to start from. It validates,
+// provided that name is a DNS label and the options are right; for a host given by
+// name the internal address has to be filled in first.
+func Init(name string, o InitOptions) (string, error) {
+	if len(o.Addresses) == 0 {
+		o.Addresses = []string{"192.0.2.11", "192.0.2.12"}
+	}
+	if o.Type == "" {
+		o.Type = v1alpha1.TypeKubeadm
+	}
+	if o.User == "" {
+		o.User = "root"
+	}
+	var b strings.Builder
+	err := starter.Execute(&b, struct {
+		InitOptions
+		Name, Version string
+	}{o, name, DefaultKubernetes()})
+	return b.String(), err
+}
+
+var starter = template.Must(template.New("cluster.yaml").Funcs(template.FuncMap{
+	"inc": func(i int) int { return i + 1 },
+	"ip":  func(a string) bool { _, err := netip.ParseAddr(a); return err == nil },
+}).Parse(`# A Kubernetes cluster, made by: kubexm create cluster -f <this file>
+# What a field means: kubexm config explain spec.hosts
+# What is in effect, defaults included: kubexm config show -f <this file>
+apiVersion: kubexm.io/v1alpha1
+kind: Cluster
+metadata:
+  name: {{ .Name }}
+spec:
+  # How to log in to the hosts; each host may override it.
+  global:
+    user: {{ .User }}    # another user than root needs sudo
+    port: 22
+{{- if .PrivateKeyPath }}
+    privateKeyPath: {{ .PrivateKeyPath }}
+{{- else }}
+    # privateKeyPath: ~/.ssh/id_ed25519    # default: SSH agent, then the usual keys
+{{- end }}
+    # passwordFrom: {env: NODE_PASSWORD}   # or file, or exec; so that no password stands here
+
+  # One master, any number of workers. A master with the role worker runs ordinary pods, too.
+  hosts:
+{{- range $i, $a := .Addresses }}
+  - name: node{{ inc $i }}
+    address: {{ $a }}    # as this machine reaches it{{ if ip $a }}; internalAddress: as the other hosts reach it{{ else }}
+    internalAddress:    # required, for address is a name: the IPv4 address at which the other hosts reach it{{ end }}
+    roles: [{{ if $i }}worker{{ else }}master, etcd{{ if eq (len $.Addresses) 1 }}, worker{{ end }}{{ end }}]
+{{- end }}
+
+  kubernetes:
+    type: {{ .Type }}    # kubeadm (static pods), or kubexm (binaries under systemd)
+    version: {{ .Version }}
+  etcd:
+    type: {{ .Type }}
+
+  # Neither may overlap the other or a host's network; they can not be changed later.
+  network:
+    podCIDR: 10.233.64.0/18
+    serviceCIDR: 10.233.0.0/18
+`))

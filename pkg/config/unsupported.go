@@ -1,0 +1,91 @@
+package config
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// unsupported lists fields that nothing acts on yet. They are refused where
+// they are given, so that nobody believes in them. Delete a line (and adapt the
+// field's default) when its feature comes.
+var unsupported = []struct {
+	path   string // list indexes left out
+	values string // only these values; empty: any
+}{
+	{"spec.hosts[].roles[]", "registry loadbalancer"},
+	{"spec.roleGroups.registry", ""},
+	{"spec.roleGroups.loadbalancer", ""},
+	{"spec.kubernetes.proxyMode", "none"},
+	{"spec.kubernetes.apiServer.audit", ""},
+	{"spec.kubernetes.apiServer.encryption", ""},
+	{"spec.kubernetes.autoRenewCerts", "true"},
+	{"spec.etcd.type", "external"},
+	{"spec.etcd.external", ""},
+	{"spec.etcd.autoBackup.enabled", "true"},
+	{"spec.etcd.autoBackup.schedule", ""},
+	{"spec.etcd.autoBackup.dir", ""},
+	{"spec.etcd.autoBackup.keep", ""},
+	{"spec.etcd.autoDefrag.enabled", "true"},
+	{"spec.etcd.autoDefrag.schedule", ""},
+	{"spec.runtime.type", "docker cri-o isulad"},
+	{"spec.network.plugin", "calico cilium kube-router"},
+	{"spec.network.calico", ""},
+	{"spec.network.cilium", ""},
+	{"spec.network.kubeRouter", ""},
+	{"spec.dns.nodeLocalDNS.enabled", "true"},
+	{"spec.dns.nodeLocalDNS.ip", ""},
+	{"spec.loadBalancer.enabled", "true"},
+	{"spec.loadBalancer.mode", ""},
+	{"spec.loadBalancer.internal", ""},
+	{"spec.loadBalancer.external", ""},
+	{"spec.loadBalancer.kubeVip", ""},
+	{"spec.loadBalancer.vip", ""},
+	{"spec.registry", ""},
+	{"spec.storage", ""},
+	{"spec.addons", ""},
+	{"spec.system.ntpServers", ""},
+	{"spec.system.timezone", ""},
+	{"spec.extra.resolves", ""},
+	{"spec.source.offline", "true"},
+}
+
+// Most masters and etcd members that can be deployed yet.
+const (
+	maxMasters = 1
+	maxEtcd    = 1
+)
+
+const notYet = "not supported yet"
+
+var listIndex = regexp.MustCompile(`\[\d+\]`)
+
+// refuseUnsupported reports a value that nothing acts on. It is decoded all the
+// same: the other rules hold for it, too.
+func (d *decoder) refuseUnsupported(n *yaml.Node, path string) {
+	generic := listIndex.ReplaceAllString(path, "[]")
+	for _, u := range unsupported {
+		switch {
+		case u.path != generic:
+		case u.values == "":
+			d.errs = append(d.errs, Error{Line: n.Line, Path: path, Msg: notYet})
+		case slices.Contains(strings.Fields(u.values), n.Value):
+			d.errs = append(d.errs, Error{Line: n.Line, Path: path, Value: n.Value, Msg: notYet})
+		}
+	}
+}
+
+// checkSize refuses clusters that can not be deployed yet.
+func (k *checker) checkSize() {
+	if n := len(k.masters); n > maxMasters {
+		k.fail(k.rolePath("master"), "", "%d masters: %s; this release deploys one", n, notYet)
+	}
+	if n := len(k.members); n > maxEtcd {
+		k.fail(k.rolePath("etcd"), "", "%d etcd members: %s; this release deploys one", n, notYet)
+	}
+	if len(k.masters) == 1 && len(k.members) == 1 && k.masters[0] != k.members[0] {
+		k.fail(k.rolePath("etcd"), k.members[0], "etcd on another host than the master: %s", notYet)
+	}
+}

@@ -1,0 +1,119 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+)
+
+// Validate returns what is wrong with a cluster that went through Default, and
+// what works but may not be meant. It reads no file but asks whether those that
+// are named can be read.
+func Validate(c *v1alpha1.Cluster) (errs, warnings Errors) {
+	k := &checker{Spec: &c.Spec}
+	k.masters = hostsWith(k.Spec, v1alpha1.RoleMaster)
+	k.members = hostsWith(k.Spec, v1alpha1.RoleEtcd)
+	k.label("metadata.name", c.Metadata.Name)
+	if c.Metadata.Name == "packages" {
+		k.fail("metadata.name", c.Metadata.Name, "is the directory of downloads in the work directory; take another name")
+	}
+	for _, check := range []func(){
+		k.checkHosts, k.checkConnections, k.checkRoles, k.checkTopology, k.checkSize,
+		k.checkKubernetes, k.checkEtcd, k.checkData, k.checkVersions, k.checkGates, k.checkFlags,
+		k.checkNetwork, k.checkDNS, k.checkLoadBalancer, k.checkSystem, k.checkSource,
+	} {
+		check()
+	}
+	return k.errs, k.warnings
+}
+
+// checker holds a cluster while it is validated.
+type checker struct {
+	*v1alpha1.Spec
+	masters, members []string // names of hosts
+	errs, warnings   Errors
+}
+
+func (k *checker) fail(path string, value any, format string, args ...any) {
+	k.errs = append(k.errs, Error{Path: path, Value: fmt.Sprint(value), Msg: fmt.Sprintf(format, args...)})
+}
+
+func (k *checker) warn(path string, value any, format string, args ...any) {
+	k.warnings = append(k.warnings, Error{Path: path, Value: fmt.Sprint(value), Msg: fmt.Sprintf(format, args...)})
+}
+
+// rolePath is the field that is written to give a role.
+func (k *checker) rolePath(r v1alpha1.Role) string {
+	for _, g := range groupsOf(k.RoleGroups) {
+		if g.role == r && len(g.hosts) > 0 {
+			return "spec.roleGroups." + string(r)
+		}
+	}
+	return "spec.hosts"
+}
+
+func (k *checker) checkRoles() {
+	known := make([]string, len(k.Hosts))
+	for i, h := range k.Hosts {
+		known[i] = h.Name
+		if len(h.Roles) == 0 {
+			k.errs = append(k.errs, Error{Path: hostPath(i), Value: h.Name, Msg: "has no role", Allowed: []string{"master", "etcd", "worker"}})
+		}
+	}
+	for _, g := range groupsOf(k.RoleGroups) {
+		for i, entry := range g.hosts {
+			path := fmt.Sprintf("spec.roleGroups.%s[%d]", g.role, i)
+			hosts, err := expand(entry)
+			if err != nil {
+				k.fail(path, entry, "%v", err)
+			}
+			for _, name := range hosts {
+				if slices.Contains(known, name) {
+					continue
+				}
+				e := Error{Path: path, Value: name, Msg: "no such host"}
+				if name == entry { // not out of a range
+					e.Suggestion = Nearest(name, known)
+				}
+				k.errs = append(k.errs, e)
+			}
+		}
+	}
+}
+
+// checkTopology holds the deployment matrix: which kinds and numbers of masters
+// and etcd members go together.
+func (k *checker) checkTopology() {
+	external := k.Etcd.Type == v1alpha1.TypeExternal
+	switch n := len(k.masters); {
+	case n == 0:
+		k.fail(k.rolePath("master"), "", "no host has the role master")
+	case n == 2:
+		k.fail(k.rolePath("master"), "", "2 masters survive no loss; take 1, or 3 and more")
+	}
+	if len(hostsWith(k.Spec, v1alpha1.RoleWorker)) == 0 {
+		k.warn(k.rolePath("worker"), "", "no host has the role worker: ordinary pods will not start")
+	}
+	switch n := len(k.members); {
+	case n == 0 && !external:
+		k.fail(k.rolePath("etcd"), "", "no host has the role etcd")
+	case n > 0 && external:
+		k.fail(k.rolePath("etcd"), "", "with etcd.type external no host has the role etcd")
+	case n > 0 && n%2 == 0:
+		k.warn(k.rolePath("etcd"), "", "%d etcd members survive no more losses than %d", n, n-1)
+	}
+	if k.Etcd.Type == v1alpha1.TypeKubeadm {
+		if k.Kubernetes.Type != v1alpha1.TypeKubeadm {
+			k.fail("spec.etcd.type", k.Etcd.Type, "needs kubernetes.type kubeadm, is %s", k.Kubernetes.Type)
+		}
+		if len(k.members) > 0 && !slices.Equal(k.masters, k.members) {
+			k.fail(k.rolePath("etcd"), "", "with etcd.type kubeadm the masters and only they have the role etcd; leave the role out")
+		}
+	}
+	if external && k.Etcd.External == nil {
+		k.fail("spec.etcd.external", "", "required with etcd.type external")
+	} else if !external && k.Etcd.External != nil {
+		k.fail("spec.etcd.external", "", "only with etcd.type external, is %s", k.Etcd.Type)
+	}
+}

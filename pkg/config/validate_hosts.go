@@ -1,0 +1,146 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+)
+
+func hostPath(i int) string { return fmt.Sprintf("spec.hosts[%d]", i) }
+
+// label checks a DNS label (RFC 1123).
+func (k *checker) label(path, value string) {
+	if value != "" && len(validation.IsDNS1123Label(value)) > 0 {
+		k.fail(path, value, "must be a DNS label: small letters, digits and -, at most 63")
+	}
+}
+
+// address checks an IP address or DNS name.
+func (k *checker) address(path, value string) {
+	if _, err := netip.ParseAddr(value); err == nil || value == "" {
+		return
+	}
+	if len(validation.IsDNS1123Subdomain(value)) > 0 || looksNumeric.MatchString(value) {
+		k.fail(path, value, "must be an IP address or a DNS name")
+	}
+}
+
+func (k *checker) checkHosts() {
+	seen := map[string]string{} // field and value: path of the first
+	unique := func(kind, value, path string) {
+		if first, taken := seen[kind+value]; taken && value != "" {
+			k.fail(path, value, "the same as %s", first)
+		} else {
+			seen[kind+value] = path
+		}
+	}
+	for i := range k.Hosts {
+		h, path := &k.Hosts[i], hostPath(i)
+		k.label(path+".name", h.Name)
+		if h.Name == "control" {
+			k.fail(path+".name", h.Name, "is what plans and events call the machine that kubexm runs on; take another name")
+		}
+		k.address(path+".address", h.Address)
+		unique("name ", h.Name, path+".name")
+		unique("address ", h.Address, path+".address")
+		if h.InternalAddress != h.Address {
+			unique("address ", h.InternalAddress, path+".internalAddress")
+		}
+		switch ip, err := netip.ParseAddr(h.InternalAddress); {
+		case h.InternalAddress == "" && h.Address != "":
+			k.fail(path+".internalAddress", "", "required, for address is a name")
+		case h.InternalAddress != "" && (err != nil || !ip.Is4()):
+			k.fail(path+".internalAddress", h.InternalAddress, "must be an IPv4 address")
+		case err == nil && (ip.IsLoopback() || ip.IsUnspecified() || ip.IsMulticast()):
+			k.fail(path+".internalAddress", h.InternalAddress, "must be an address that other hosts reach")
+		}
+		for key, value := range h.Labels {
+			at := fmt.Sprintf("%s.labels[%s]", path, key)
+			k.valid(at, key, validation.IsQualifiedName(key))
+			k.valid(at, value, validation.IsValidLabelValue(value))
+		}
+		for j, t := range h.Taints {
+			at := fmt.Sprintf("%s.taints[%d]", path, j)
+			k.valid(at+".key", t.Key, validation.IsQualifiedName(t.Key))
+			k.valid(at+".value", t.Value, validation.IsValidLabelValue(t.Value))
+		}
+	}
+}
+
+// valid reports the first message of an apimachinery check.
+func (k *checker) valid(path, value string, msgs []string) {
+	if len(msgs) > 0 && value != "" {
+		short, _, _ := strings.Cut(msgs[0], " (e.g.")
+		k.fail(path, value, "%s", short)
+	}
+}
+
+func (k *checker) checkConnections() {
+	k.connection("spec.global", k.Global, v1alpha1.Connection{})
+	for i := range k.Hosts {
+		k.connection(hostPath(i), k.Hosts[i].Connection, k.Global)
+	}
+}
+
+// connection checks what c does not just inherit.
+func (k *checker) connection(path string, c, inherited v1alpha1.Connection) {
+	k.credentials(path, c.Credentials, inherited.Credentials)
+	k.secret(path, "sudoPassword", !c.SudoPassword.IsZero(), c.SudoPasswordFrom, inherited.SudoPasswordFrom)
+	if b := c.Bastion; b != nil && b != inherited.Bastion {
+		k.address(path+".bastion.address", b.Address)
+		k.credentials(path+".bastion", b.Credentials, c.Credentials)
+	}
+}
+
+func (k *checker) credentials(path string, c, inherited v1alpha1.Credentials) {
+	k.secret(path, "password", !c.Password.IsZero(), c.PasswordFrom, inherited.PasswordFrom)
+	k.secret(path, "passphrase", !c.Passphrase.IsZero(), c.PassphraseFrom, inherited.PassphraseFrom)
+	if c.PrivateKeyPath != "" && c.PrivateKeyPath != inherited.PrivateKeyPath {
+		k.readable(path+".privateKeyPath", c.PrivateKeyPath)
+	}
+}
+
+// secret checks the pair of a secret and its source.
+func (k *checker) secret(path, name string, plain bool, from, inherited *v1alpha1.SecretSource) {
+	if from == nil || from == inherited {
+		return
+	}
+	at := path + "." + name + "From"
+	if plain {
+		k.fail(at, "", "%s is given, too; take one of them", name)
+	}
+	given := 0
+	for _, s := range []string{from.Env, from.File, from.Exec} {
+		if s != "" {
+			given++
+		}
+	}
+	if given != 1 {
+		k.errs = append(k.errs, Error{Path: at, Msg: "exactly one source must be given", Allowed: []string{"env", "file", "exec"}})
+	}
+	if from.File != "" {
+		k.readable(at+".file", expandHome(from.File))
+	}
+}
+
+// readable checks that a file on the control machine can be read.
+func (k *checker) readable(path, file string) {
+	f, err := os.Open(file)
+	if err != nil {
+		var why *fs.PathError
+		errors.As(err, &why)
+		k.fail(path, file, "can not be read: %v", why.Err)
+		return
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
+		k.fail(path, file, "must be a file")
+	}
+}

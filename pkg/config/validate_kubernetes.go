@@ -1,0 +1,248 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+)
+
+func isVersion(v string) bool {
+	_, err := version.ParseSemantic(v)
+	return err == nil
+}
+
+func (k *checker) checkVersions() {
+	now := VersionsFor(k.Kubernetes.Version)
+	for _, f := range []struct {
+		path, value, example string
+		of                   func(Versions) string
+	}{
+		{"spec.kubernetes.version", k.Kubernetes.Version, now.Kubernetes, func(v Versions) string { return v.Kubernetes }},
+		{"spec.etcd.version", k.Etcd.Version, now.Etcd, func(v Versions) string { return v.Etcd }},
+		{"spec.runtime.version", k.Runtime.Version, now.Containerd, func(v Versions) string { return v.Containerd }},
+		{"spec.network.flannel.version", k.Network.Flannel.Version, now.Flannel, func(v Versions) string { return v.Flannel }},
+	} {
+		if f.value == "" || isVersion(f.value) {
+			continue
+		}
+		e := Error{Path: f.path, Value: f.value, Msg: "must be a whole version like " + f.example}
+		for _, v := range versions {
+			if strings.HasPrefix(f.of(v), strings.TrimSuffix(f.value, ".x")+".") {
+				e.Suggestion = f.of(v)
+			}
+		}
+		k.errs = append(k.errs, e)
+	}
+	k.checkMinor(now)
+}
+
+// checkMinor checks that the Kubernetes version is one that kubexm can install.
+func (k *checker) checkMinor(now Versions) {
+	const path = "spec.kubernetes.version"
+	p, err := version.ParseSemantic(k.Kubernetes.Version)
+	oldest := versions[0].Kubernetes
+	switch {
+	case err != nil:
+	case p.Major() != 1:
+		k.fail(path, k.Kubernetes.Version, "there is no such Kubernetes; the newest known is %s", DefaultKubernetes())
+	case p.Minor() < minor(oldest):
+		k.errs = append(k.errs, Error{
+			Path: path, Value: k.Kubernetes.Version,
+			Msg: fmt.Sprintf("too old; 1.%d and newer are supported", minor(oldest)), Suggestion: oldest,
+		})
+	case p.Minor() != minor(now.Kubernetes) || !now.Tested:
+		k.warn(path, k.Kubernetes.Version, "not tested with this kubexm; tested: %s", strings.Join(testedMinors(), ", "))
+	}
+}
+
+func testedMinors() []string {
+	var all []string
+	for _, v := range versions {
+		if v.Tested {
+			all = append(all, fmt.Sprintf("1.%d", minor(v.Kubernetes)))
+		}
+	}
+	return all
+}
+
+func (k *checker) checkKubernetes() {
+	const at = "spec.kubernetes"
+	k.domain(at+".dnsDomain", k.Kubernetes.DNSDomain)
+	for i, san := range k.Kubernetes.APIServer.CertSANs {
+		wildcard := strings.HasPrefix(san, "*.") && len(validation.IsWildcardDNS1123Subdomain(san)) == 0
+		if !wildcard {
+			k.address(fmt.Sprintf("%s.apiServer.certSANs[%d]", at, i), san)
+		}
+	}
+	volumes := map[string]bool{}
+	for i, v := range k.Kubernetes.APIServer.ExtraVolumes {
+		p := fmt.Sprintf("%s.apiServer.extraVolumes[%d]", at, i)
+		k.label(p+".name", v.Name)
+		if volumes[v.Name] {
+			k.fail(p+".name", v.Name, "given twice")
+		}
+		volumes[v.Name] = true
+		k.absolute(p+".hostPath", v.HostPath)
+		k.absolute(p+".mountPath", v.MountPath)
+		if k.Kubernetes.Type == v1alpha1.TypeKubexm {
+			k.fail(p, v.Name, "only with kubernetes.type kubeadm: without a pod the API server sees the host's files")
+		}
+	}
+	for name := range k.Kubernetes.FeatureGates {
+		if !featureGate.MatchString(name) {
+			k.fail(fmt.Sprintf("%s.featureGates[%s]", at, name), name, "is no name of a feature gate")
+		}
+	}
+}
+
+var featureGate = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
+
+// absolute checks a path on the hosts.
+func (k *checker) absolute(at, value string) bool {
+	ok := value == "" || path.IsAbs(value) && path.Clean(value) == value && value != "/"
+	if !ok {
+		k.fail(at, value, "must be an absolute path without .. and trailing /")
+	}
+	return ok
+}
+
+// shared are directories that others use. Nothing below those of which it is true
+// is free, either.
+var shared = map[string]bool{
+	"/bin": true, "/boot": true, "/dev": true, "/etc": true, "/lib": true, "/lib64": true, "/proc": true, "/run": true, "/sbin": true,
+	"/sys": true, "/usr": true, "/var/run": true, "/var/lib/kubelet": true, "/var/lib/kubexm": true, "/opt/cni": true, "/var/lib/cni": true,
+	"/var/lib/kube-proxy": true, "/var/lib/dpkg": true, "/var/lib/rpm": true, "/var/lib/apt": true, "/var/lib/systemd": true,
+	"/home": false, "/media": false, "/mnt": false, "/opt": false, "/root": false, "/srv": false, "/tmp": false,
+	"/var": false, "/var/lib": false, "/var/log": false, "/var/cache": false, "/var/tmp": false, "/var/spool": false,
+	"/var/backups": false, "/var/log/pods": false, "/var/log/containers": false,
+}
+
+// checkData checks the directories that deleting the cluster empties.
+func (k *checker) checkData() {
+	const etcd, runtime = "spec.etcd.dataDir", "spec.runtime.dataRoot"
+	data, root := k.Etcd.DataDir, cmp.Or(k.Runtime.DataRoot, "/var/lib/containerd")
+	free := func(at, dir string) bool {
+		if !k.absolute(at, dir) {
+			return false
+		}
+		for _, other := range slices.Sorted(maps.Keys(shared)) {
+			if within(other, dir) || shared[other] && within(dir, other) {
+				k.fail(at, dir, "deleting the cluster empties this directory, and others use %s; take one of its own, like /data/kubexm", other)
+				return false
+			}
+		}
+		return true
+	}
+	if a, b := free(etcd, data), free(runtime, root); a && b && (within(data, root) || within(root, data)) {
+		k.fail(etcd, data, "must be apart from the directory of the runtime, %s (%s)", root, runtime)
+	}
+}
+
+// within reports whether dir is another directory or lies in it.
+func within(dir, other string) bool {
+	return path.IsAbs(dir) && (dir == other || strings.HasPrefix(dir, strings.TrimSuffix(other, "/")+"/"))
+}
+
+func (k *checker) checkEtcd() {
+	x := k.Etcd.External
+	if x == nil {
+		return
+	}
+	for i, endpoint := range x.Endpoints {
+		if u, err := url.Parse(endpoint); err != nil || u.Scheme != "https" || u.Port() == "" {
+			k.fail(fmt.Sprintf("spec.etcd.external.endpoints[%d]", i), endpoint, "must be like https://192.0.2.21:2379")
+		}
+	}
+	for _, f := range []struct{ name, file string }{{"caFile", x.CAFile}, {"certFile", x.CertFile}, {"keyFile", x.KeyFile}} {
+		if f.file != "" {
+			k.readable("spec.etcd.external."+f.name, expandHome(f.file))
+		}
+	}
+}
+
+var (
+	sysctlKey   = regexp.MustCompile(`^[a-z0-9_-]+([./][A-Za-z0-9_*-]+)+$`)
+	moduleName  = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+	packageName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+_:~-]*$`)
+)
+
+// needed are kernel parameters that Kubernetes requires to be 1; the last is another name of the first.
+var needed = []string{"net.ipv4.ip_forward", "net.bridge.bridge-nf-call-iptables", "net.ipv4.conf.all.forwarding"}
+
+func (k *checker) checkSystem() {
+	for key, value := range k.System.Sysctl {
+		at := fmt.Sprintf("spec.system.sysctl[%s]", key)
+		if !sysctlKey.MatchString(key) {
+			k.fail(at, key, "is no name of a kernel parameter, like net.core.somaxconn")
+		}
+		if value == "" || strings.ContainsAny(value, "\n\r") {
+			k.fail(at, value, "must be a value of one line")
+		}
+		if slices.Contains(needed, strings.ReplaceAll(key, "/", ".")) && strings.TrimSpace(value) != "1" {
+			k.fail(at, value, "must be 1, or left out: without it pods and services have no network")
+		}
+	}
+	for _, l := range []struct {
+		name, what string
+		values     []string
+		form       *regexp.Regexp
+	}{
+		{"modules", "kernel module", k.System.Modules, moduleName},
+		{"rpms", "package", k.System.RPMs, packageName},
+		{"debs", "package", k.System.Debs, packageName},
+	} {
+		for i, v := range l.values {
+			if !l.form.MatchString(v) {
+				k.fail(fmt.Sprintf("spec.system.%s[%d]", l.name, i), v, "is no name of a %s", l.what)
+			}
+		}
+	}
+	first := map[string]string{}
+	for i, h := range k.Extra.Hosts {
+		at := fmt.Sprintf("spec.extra.hosts[%d]", i)
+		k.domain(at+".domain", h.Domain)
+		if first[h.Domain] != "" {
+			k.fail(at+".domain", h.Domain, "the same as %s", first[h.Domain])
+		} else {
+			first[h.Domain] = at + ".domain"
+		}
+		if _, err := netip.ParseAddr(h.Address); err != nil {
+			k.fail(at+".address", h.Address, "must be an IP address")
+		}
+		if slices.ContainsFunc(k.Hosts, func(n v1alpha1.Host) bool { return n.Name == h.Domain }) || h.Domain == k.LoadBalancer.Domain {
+			k.fail(at+".domain", h.Domain, "is set by kubexm itself")
+		}
+	}
+}
+
+func (k *checker) checkSource() {
+	if zone := k.Source.Zone; zone != "" && zone != "cn" {
+		k.errs = append(k.errs, Error{Path: "spec.source.zone", Value: zone, Msg: "unknown value (of KXZONE)", Allowed: []string{"cn"}})
+	}
+	for from, to := range k.Source.Mirrors {
+		at := fmt.Sprintf("spec.source.mirrors[%s]", from)
+		if isURL(from) && !isURL(to) {
+			k.fail(at, "", "must be a URL, as what it stands for is one")
+		}
+		for _, s := range []string{from, to} {
+			if u, err := url.Parse(s); strings.Contains(s, "://") && (err != nil || !isURL(s) || u.Host == "") || !isURL(s) && !registryName.MatchString(s) {
+				k.fail(at, "", "must be a URL prefix (https://host/path) or a registry (host[:port][/path])")
+			}
+		}
+	}
+}
+
+var registryName = regexp.MustCompile(`^[A-Za-z0-9.-]+(:\d+)?(/[A-Za-z0-9._/-]+)?$`)
+
+func isURL(s string) bool { return strings.HasPrefix(s, "https://") || strings.HasPrefix(s, "http://") }

@@ -1,0 +1,178 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+)
+
+// looksNumeric finds broken IP addresses that would pass as DNS names.
+var looksNumeric = regexp.MustCompile(`^[0-9.]+$`)
+
+// network parses an IPv4 network in its canonical form.
+func (k *checker) network(path, value string) (netip.Prefix, bool) {
+	p, err := netip.ParsePrefix(value)
+	switch {
+	case err != nil || !p.Addr().Is4():
+		k.fail(path, value, "must be an IPv4 network like 10.233.0.0/18")
+	case p != p.Masked():
+		k.errs = append(k.errs, Error{Path: path, Value: value, Msg: "has bits set behind its prefix", Suggestion: p.Masked().String()})
+	default:
+		for _, r := range reserved {
+			if net := netip.MustParsePrefix(r.net); p.Overlaps(net) {
+				k.fail(path, value, "holds %s addresses (%s)", r.what, net)
+				return p, false
+			}
+		}
+		return p, true
+	}
+	return netip.Prefix{}, false
+}
+
+// reserved are networks whose addresses no pod and no service can have (RFC 6890).
+var reserved = []struct{ net, what string }{
+	{"0.0.0.0/8", "this host's own"},
+	{"127.0.0.0/8", "loopback"},
+	{"169.254.0.0/16", "link-local"},
+	{"224.0.0.0/4", "multicast"},
+	{"240.0.0.0/4", "reserved"},
+}
+
+func (k *checker) checkNetwork() {
+	const podPath, servicePath = "spec.network.podCIDR", "spec.network.serviceCIDR"
+	pods, podsOK := k.network(podPath, k.Network.PodCIDR)
+	services, servicesOK := k.network(servicePath, k.Network.ServiceCIDR)
+	if podsOK && servicesOK && pods.Overlaps(services) {
+		k.fail(podPath, pods, "overlaps serviceCIDR %s", services)
+	}
+	// The API server takes 20 bits at most; kubeadm wants the 10th address for DNS.
+	if servicesOK && (services.Bits() < 12 || services.Bits() > 28) {
+		k.fail(servicePath, services, "must be between /12 and /28")
+	}
+	if podsOK {
+		k.checkNodeNetworks(pods)
+	}
+	inside := func(path, address string) {
+		ip, err := netip.ParseAddr(address)
+		if err != nil {
+			return
+		}
+		if podsOK && pods.Contains(ip) {
+			k.fail(path, address, "lies in the network of the pods %s (%s)", pods, podPath)
+		}
+		if servicesOK && services.Contains(ip) {
+			k.fail(path, address, "lies in the network of the services %s (%s)", services, servicePath)
+		}
+	}
+	for i, h := range k.Hosts {
+		inside(hostPath(i)+".address", h.Address)
+		if h.InternalAddress != h.Address {
+			inside(hostPath(i)+".internalAddress", h.InternalAddress)
+		}
+	}
+	inside("spec.loadBalancer.vip", k.LoadBalancer.VIP)
+	inside("spec.dns.nodeLocalDNS.ip", k.DNS.NodeLocalDNS.IP)
+}
+
+// checkNodeNetworks checks that every node gets its share of the pods' network
+// and that its pods fit in it.
+func (k *checker) checkNodeNetworks(pods netip.Prefix) {
+	const path = "spec.kubernetes.nodeCidrMaskSize"
+	size := k.Kubernetes.NodeCIDRMaskSize
+	bits := size - pods.Bits()
+	if bits < 0 || bits > 16 { // kube-controller-manager's limit
+		k.fail(path, size, "must be between %d and %d with podCIDR %s", pods.Bits(), min(pods.Bits()+16, 30), pods)
+		return
+	}
+	if n := len(k.Hosts); n > 1<<bits {
+		k.fail(path, size, "podCIDR %s holds networks for %d nodes, there are %d hosts", pods, 1<<bits, n)
+	}
+	if room := 1<<(32-size) - 2; room < k.Kubernetes.MaxPods {
+		k.warn(path, size, "holds %d pods, less than maxPods %d", room, k.Kubernetes.MaxPods)
+	}
+}
+
+func (k *checker) checkDNS() {
+	for i, server := range k.DNS.CoreDNS.Upstream {
+		k.server(fmt.Sprintf("spec.dns.coredns.upstream[%d]", i), server)
+	}
+	for i, z := range k.DNS.CoreDNS.ExternalZones {
+		path := fmt.Sprintf("spec.dns.coredns.externalZones[%d]", i)
+		for j, zone := range z.Zones {
+			k.domain(fmt.Sprintf("%s.zones[%d]", path, j), zone)
+		}
+		for j, server := range z.Nameservers {
+			k.server(fmt.Sprintf("%s.nameservers[%d]", path, j), server)
+		}
+	}
+	if ip := k.DNS.NodeLocalDNS.IP; ip != "" {
+		if a, err := netip.ParseAddr(ip); err != nil || !a.Is4() || !a.IsLinkLocalUnicast() {
+			k.fail("spec.dns.nodeLocalDNS.ip", ip, "must be a link-local IPv4 address like 169.254.25.10")
+		}
+	}
+}
+
+func (k *checker) domain(path, value string) {
+	if len(validation.IsDNS1123Subdomain(value)) > 0 {
+		k.fail(path, value, "must be a DNS name: small letters, digits, - and .")
+	}
+}
+
+// server checks a name server: an IP address, optionally with a port.
+func (k *checker) server(path, value string) {
+	if _, err := netip.ParseAddr(value); err == nil {
+		return
+	}
+	host, port, err := net.SplitHostPort(value)
+	_, ipErr := netip.ParseAddr(host)
+	if n, portErr := strconv.ParseUint(port, 10, 16); err != nil || ipErr != nil || portErr != nil || n == 0 {
+		k.fail(path, value, "must be an IP address, optionally with :port")
+	}
+}
+
+// takenPorts are those of sshd, etcd, kubelet, kube-proxy, controller-manager and scheduler.
+var takenPorts = []int{22, 2379, 2380, 2381, 10248, 10249, 10250, 10256, 10257, 10259}
+
+func (k *checker) checkLoadBalancer() {
+	const path = "spec.loadBalancer"
+	lb := k.LoadBalancer
+	k.domain(path+".domain", lb.Domain)
+	if slices.Contains(takenPorts, lb.Port) {
+		k.fail(path+".port", lb.Port, "is used on masters by sshd, etcd or Kubernetes itself; take another, like 6443")
+	}
+	enabled := lb.Enabled != nil && *lb.Enabled
+	if enabled && len(k.masters) == 1 {
+		k.fail(path+".enabled", true, "must be false with one master: there is nothing to balance")
+	}
+	for i, h := range k.Hosts {
+		if lb.Domain == h.Name {
+			k.fail(path+".domain", lb.Domain, "is the name of a host (%s)", hostPath(i))
+		}
+		if lb.VIP != "" && (lb.VIP == h.Address || lb.VIP == h.InternalAddress) {
+			k.fail(path+".vip", lb.VIP, "is the address of %s (%s); it must be a free one", h.Name, hostPath(i))
+		}
+	}
+	if ip, err := netip.ParseAddr(lb.VIP); lb.VIP != "" && (err != nil || !ip.Is4()) {
+		k.fail(path+".vip", lb.VIP, "must be an IPv4 address")
+	}
+	if !enabled {
+		return
+	}
+	if lb.VIP == "" && (lb.Mode == "external" || lb.Mode == "kube-vip") {
+		k.fail(path+".vip", "", "required with mode %s", lb.Mode)
+	}
+	own := lb.Mode == "external" && (lb.External == nil || lb.External.Type != "external")
+	if own && len(hostsWith(k.Spec, v1alpha1.RoleLoadBalancer)) == 0 {
+		k.fail(k.rolePath(v1alpha1.RoleLoadBalancer), "", "no host has the role loadbalancer, which mode external needs")
+	}
+	if lb.Mode == "kube-vip" && lb.KubeVIP != nil && lb.KubeVIP.Mode == "bgp" && (lb.KubeVIP.ASN == 0 || len(lb.KubeVIP.Peers) == 0) {
+		k.fail(path+".kubeVip", "", "mode bgp needs asn and peers")
+	}
+}
