@@ -1,0 +1,79 @@
+package resource
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// Artifact names one published file. It is plain data: it holds no path of
+// this machine and marshals to JSON.
+type Artifact struct {
+	Component string `json:"component"`
+	Version   string `json:"version"` // without a leading v
+	Arch      string `json:"arch"`    // amd64 or arm64
+	File      string `json:"file"`
+	SHA256    string `json:"sha256,omitempty"` // empty: found by Store.Resolve
+}
+
+// Member is one program ready to be put on a machine.
+type Member struct {
+	Name   string // file name without folder, as on the machine
+	Mode   fs.FileMode
+	Size   int64
+	SHA256 string
+	Path   string // on the control machine
+}
+
+var versionForm = regexp.MustCompile(`^[0-9][0-9A-Za-z.+_-]*$`)
+
+// New returns the artifact of a component in the table. The version may have a leading v.
+func New(component, version, arch string) (Artifact, error) {
+	c, err := find(component)
+	if err != nil {
+		return Artifact{}, err
+	}
+	a := Artifact{Component: component, Version: strings.TrimPrefix(version, "v"), Arch: arch}
+	if !versionForm.MatchString(a.Version) {
+		return Artifact{}, fmt.Errorf("%s: version %q is not of the form 1.2.3", component, version)
+	}
+	if arch != "amd64" && arch != "arm64" {
+		return Artifact{}, fmt.Errorf("%s: architecture %q is neither amd64 nor arm64", component, arch)
+	}
+	a.File = a.expand(c.File)
+	return a, nil
+}
+
+// String returns "etcd 3.6.14 amd64".
+func (a Artifact) String() string { return a.Component + " " + a.Version + " " + a.Arch }
+
+// key is the artifact's path in the store and its name in the lock file.
+func (a Artifact) key() string { return path.Join(a.Component, a.Version, a.Arch, a.File) }
+
+// expand fills in what a text of the table leaves open.
+func (a Artifact) expand(text string) string {
+	return strings.NewReplacer("{version}", a.Version, "{arch}", a.Arch, "{file}", a.File).Replace(text)
+}
+
+// member returns the name on a machine of a path (or pattern) within the archive.
+func (a Artifact) member(name string) string {
+	return strings.TrimSuffix(path.Base(a.expand(name)), "-"+a.Arch)
+}
+
+func find(name string) (Component, error) {
+	all := Components()
+	i := slices.IndexFunc(all, func(c Component) bool { return c.Name == name })
+	if i >= 0 {
+		return all[i], nil
+	}
+	var names []string
+	for _, c := range all {
+		names = append(names, c.Name)
+	}
+	return Component{}, fault.Advise(fmt.Errorf("no component is named %q", name), "use one of: "+strings.Join(names, ", "))
+}

@@ -1,0 +1,12 @@
+// Package resource knows what kubexm fetches (programs and container images),
+// where it comes from and what it must hash to, and keeps it in one store on
+// the control machine:
+//
+//	packages/lock.json                            checksums and digests first seen; share it for equal results
+//	packages/<component>/<version>/<arch>/<file>  a file as published, and next to it its unpacked members
+//	packages/<component>/<version>/<arch>/SHA256SUMS
+//	packages/images/                              one OCI layout for all images and architectures
+//
+// What is in the store is never fetched again, and nothing enters it unverified.
+// Any number of goroutines and processes may use one store at a time.
+package resource

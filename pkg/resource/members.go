@@ -1,0 +1,168 @@
+package resource
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// Members returns the programs of a fetched artifact, by name. They are
+// unpacked once, beside the archive. A program that is published bare is the
+// one member of itself.
+func (s *Store) Members(ctx context.Context, a Artifact) ([]Member, error) {
+	c, err := find(a.Component)
+	if err != nil {
+		return nil, err
+	}
+	if a, err = s.known(a); err != nil {
+		return nil, err
+	}
+	if a.SHA256 == "" || !sumIs(s.path(a), a.SHA256) {
+		return nil, fault.Advise(fmt.Errorf("%s is not in %s", a, s.dir), "run 'kubexm download' first")
+	}
+	if len(c.Members) == 0 {
+		m, err := member(c.Name, s.path(a), a.SHA256)
+		return []Member{m}, err
+	}
+	if found := s.unpacked(a, c); found != nil {
+		return found, nil
+	}
+	if err := s.unpack(ctx, a, c); err != nil {
+		return nil, fault.Advise(fmt.Errorf("unpacking %s: %w", s.path(a), err),
+			"this release is not packed as expected: choose another version of "+a.Component)
+	}
+	if found := s.unpacked(a, c); found != nil {
+		return found, nil
+	}
+	return nil, fmt.Errorf("unpacking %s: what was written does not read back", s.path(a))
+}
+
+func member(name, file, sum string) (Member, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return Member{}, err
+	}
+	return Member{Name: name, Mode: 0o755, Size: info.Size(), SHA256: sum, Path: file}, nil
+}
+
+// unpacked returns the members that SHA256SUMS lists, or nil when one is missing or damaged.
+func (s *Store) unpacked(a Artifact, c Component) []Member {
+	dir := filepath.Dir(s.path(a))
+	sums := readSums(dir)
+	if sums[a.File] != a.SHA256 {
+		return nil
+	}
+	delete(sums, a.File)
+	for _, pattern := range c.Members {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(sums)), func(name string) bool {
+			ok, _ := path.Match(a.member(pattern), name)
+			return ok
+		}) {
+			return nil
+		}
+	}
+	var found []Member
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		m, err := member(name, filepath.Join(dir, name), sums[name])
+		if err != nil || !sumIs(m.Path, m.SHA256) {
+			return nil
+		}
+		found = append(found, m)
+	}
+	return found
+}
+
+// unpack writes the wanted members beside the archive, and last SHA256SUMS, which makes them count.
+func (s *Store) unpack(ctx context.Context, a Artifact, c Component) error {
+	dir := filepath.Dir(s.path(a))
+	record, err := claimFile(ctx, filepath.Join(dir, sumsFile))
+	if err != nil {
+		return err
+	}
+	defer record.drop()
+	if s.unpacked(a, c) != nil { // another one did it meanwhile
+		return nil
+	}
+	sums, err := extract(ctx, a, s.path(a), c.Members)
+	if err != nil {
+		return explainSpace(err, dir)
+	}
+	remember(dir, sums)
+	sums[a.File] = a.SHA256
+	if err := record.write(formatSums(sums)); err != nil {
+		return err
+	}
+	return record.commit()
+}
+
+// extract writes the regular files in a .tar.gz that match a pattern into its
+// own folder, without the folders they have in the archive. It returns their sums.
+func extract(ctx context.Context, a Artifact, archive string, patterns []string) (map[string]string, error) {
+	f, err := os.Open(archive)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, err
+	}
+	sums, met := map[string]string{}, map[string]bool{}
+	for r := tar.NewReader(z); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !filepath.IsLocal(header.Name) {
+			return nil, fmt.Errorf("the archive is malicious: it wants to write to %q", header.Name)
+		}
+		i := slices.IndexFunc(patterns, func(p string) bool {
+			ok, _ := path.Match(a.expand(p), path.Clean(header.Name))
+			return ok
+		})
+		if i < 0 || header.Typeflag != tar.TypeReg {
+			continue
+		}
+		name := a.member(header.Name)
+		met[patterns[i]] = true
+		if sums[name], err = extractFile(ctx, filepath.Join(filepath.Dir(archive), name), r); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range patterns {
+		if !met[p] {
+			return nil, fmt.Errorf("no file %s in the archive", a.expand(p))
+		}
+	}
+	return sums, nil
+}
+
+func extractFile(ctx context.Context, file string, r io.Reader) (sum string, err error) {
+	c, err := claimFile(ctx, file)
+	if err != nil {
+		return "", err
+	}
+	defer c.drop()
+	if err := c.Truncate(0); err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(c, h), r); err != nil {
+		return "", err
+	}
+	return hexSum(h), c.commit()
+}

@@ -1,0 +1,201 @@
+package resource
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestArtifacts(t *testing.T) {
+	var out strings.Builder
+	for _, c := range Components() {
+		version := "1.2.3"
+		if c.Name == "flannel-cni" {
+			version = "v1.2.3-flannel4"
+		}
+		for _, arch := range []string{"amd64", "arm64"} {
+			a, err := New(c.Name, version, arch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(&out, "%s\n  %s\n  %s\n  members:", a.key(), a.expand(c.Base+c.File), a.expand(c.Base+c.Sums))
+			for _, m := range c.Members {
+				fmt.Fprintf(&out, " %s as %s", a.expand(m), a.member(m))
+			}
+			out.WriteByte('\n')
+		}
+	}
+	golden(t, out.String())
+}
+
+func TestNewRefuses(t *testing.T) {
+	var out strings.Builder
+	for _, a := range [][3]string{
+		{"kubelett", "1.2.3", "amd64"}, {"kubelet", "latest", "amd64"}, {"kubelet", "1/../../x", "amd64"}, {"kubelet", "", "amd64"}, {"kubelet", "1.2.3", "x86_64"},
+	} {
+		_, err := New(a[0], a[1], a[2])
+		out.WriteString(told(err))
+	}
+	golden(t, out.String())
+}
+
+func TestArtifactIsData(t *testing.T) {
+	type step struct {
+		Store    *Store
+		Artifact Artifact
+	}
+	s := openStore(t, t.TempDir(), newUpstream(t))
+	got, err := json.Marshal(step{s, mustNew(t, "etcd", "v3.6.14")})
+	want := `{"Store":{},"Artifact":{"component":"etcd","version":"3.6.14","arch":"amd64","file":"etcd-v3.6.14-linux-amd64.tar.gz"}}`
+	if err != nil || string(got) != want {
+		t.Errorf("got %s, %v, want %s", got, err, want)
+	}
+}
+
+func TestImages(t *testing.T) {
+	var out strings.Builder
+	for name := range images {
+		ref, err := Image(name, "v1.2.3")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := (&pull{Store: &Store{}}).repository(ref); err != nil {
+			t.Errorf("%s: %v", ref, err)
+		}
+	}
+	for _, in := range [][2]string{{"etcd", "3.6.8"}, {"pause", "3.10"}, {"coredns", "v1.14.2"}, {"flannel-cni", "1.9.1-flannel1"}, {"etdc", "1.2.3"}, {"etcd", "latest"}} {
+		ref, err := Image(in[0], in[1])
+		if err != nil {
+			ref = told(err)
+		}
+		fmt.Fprintf(&out, "%s %s: %s\n", in[0], in[1], ref)
+	}
+	golden(t, out.String())
+}
+
+func TestParseSum(t *testing.T) {
+	sum, other := strings.Repeat("ab", 32), strings.Repeat("cd", 32)
+	for name, tt := range map[string]struct{ text, want string }{
+		"bare":             {sum, sum},
+		"bare, upper case": {strings.ToUpper(sum) + "\n", sum},
+		"text mode":        {other + "  runc.arm64\n" + sum + "  runc.amd64\n", sum},
+		"binary mode":      {sum + " *runc.amd64\n", sum},
+		"with a folder":    {sum + "  ./release/runc.amd64\n", sum},
+		"signed":           {"-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA512\n\n" + sum + "  runc.amd64\n-----BEGIN PGP SIGNATURE-----\n\n" + other + "\n", sum},
+		"of another":       {sum + "  runc.arm64\n", ""},
+		"too short":        {sum[:62], ""},
+		"SHA-512":          {sum + sum + "  runc.amd64\n", ""},
+		"a page":           {"<html>not found</html>", ""},
+		"nothing":          {"", ""},
+	} {
+		if got := parseSum(tt.text, "runc.amd64"); got != tt.want {
+			t.Errorf("%s: got %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
+func TestResolve(t *testing.T) {
+	u := newUpstream(t)
+	s := openStore(t, t.TempDir(), u)
+	a := mustNew(t, "etcd", "v3.99.1") // of a release newer than this program
+	u.publish(t, a, program)
+	for range 2 {
+		got, err := s.Resolve(t.Context(), a)
+		if err != nil || got.SHA256 != sumOf(program) {
+			t.Fatalf("got %q, %v", got.SHA256, err)
+		}
+		u.publish(t, a, noise(3, 10)) // replaced later: the lock file holds
+	}
+	if got := u.requests(); len(got) != 1 {
+		t.Errorf("asked %q", got)
+	}
+	text, err := os.ReadFile(s.lockPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, strings.ReplaceAll(string(text), u.URL, "MIRROR"))
+
+	own := a
+	own.SHA256 = sumOf(nil)
+	if got, err := s.Resolve(t.Context(), own); err != nil || got != own {
+		t.Errorf("an artifact with a checksum: got %+v, %v", got, err)
+	}
+	pinned := mustNew(t, "kubelet", "v1.35.1")
+	if err := s.editLock(t.Context(), func(l *lock) error { l.Files[pinned.key()] = lockedFile{SHA256: sumOf(nil)}; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	const known = "e7343310e03ff0d424df4397bdfa4468947d6d1f0f93dac586c1e8d6e4086d5d"
+	if got, err := s.Resolve(t.Context(), pinned); err != nil || got.SHA256 != known {
+		t.Errorf("a pin: got %q, %v, want %q", got.SHA256, err, known)
+	}
+}
+
+func TestPins(t *testing.T) {
+	pins, err := parseLock("pins.json", pinned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, pin := range pins.Files {
+		f := strings.Split(key, "/")
+		if a, err := New(f[0], f[1], f[2]); err != nil || a.key() != key || !isSum(pin.SHA256) || pin.From == "" {
+			t.Errorf("%s: %+v, %v", key, pin, err)
+		}
+	}
+}
+
+func TestBrokenLockFile(t *testing.T) {
+	s := openStore(t, t.TempDir(), newUpstream(t))
+	if err := os.WriteFile(s.lockPath(), []byte(`{"files": [`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Resolve(t.Context(), mustNew(t, "etcd", "3.6.14"))
+	golden(t, told(err, s.dir, "STORE"))
+}
+
+func TestPlaces(t *testing.T) {
+	t.Setenv("KXZONE", "cn")
+	mirrors := map[string]string{
+		"https://":                    "http://10.77.0.1:8099/",
+		"https://dl.k8s.io/":          "http://10.77.0.1/k8s", // slashes are evened out
+		"registry.k8s.io":             "http://10.77.0.1:5000/registry.k8s.io/",
+		"registry.k8s.io/coredns":     "harbor.example.org/dns",
+		"https://github.com/etcd-io/": "https://user@mirror.example.org/etcd/",
+	}
+	s, err := Open(t.TempDir(), Source{Mirrors: mirrors})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for original, want := range map[string][]string{
+		"https://dl.k8s.io/x":               {"http://10.77.0.1/k8s/x", "https://files.m.daocloud.io/dl.k8s.io/x"},
+		"https://github.com/etcd-io/etcd":   {"https://user@mirror.example.org/etcd/etcd", "https://files.m.daocloud.io/github.com/etcd-io/etcd"},
+		"https://example.org/x":             {"http://10.77.0.1:8099/example.org/x"},
+		"registry.k8s.io/pause:3.10":        {"http://10.77.0.1:5000/registry.k8s.io/pause:3.10", "m.daocloud.io/registry.k8s.io/pause:3.10"},
+		"registry.k8s.io/coredns/coredns:1": {"harbor.example.org/dns/coredns:1", "m.daocloud.io/registry.k8s.io/coredns/coredns:1"},
+		"registry.k8s.io.example.org/x:1":   nil,
+		"quay.io/x/y:1":                     {"m.daocloud.io/quay.io/x/y:1"},
+	} {
+		if diff := cmp.Diff(append(want, original), s.source.places(original)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", original, diff)
+		}
+	}
+	_, err = Open(t.TempDir(), Source{Zone: "mars"})
+	golden(t, told(err))
+}
+
+func TestRetryAfter(t *testing.T) {
+	if got := retryAfter("17"); got != 17*time.Second {
+		t.Errorf("seconds: %v", got)
+	}
+	if got := retryAfter(time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)); got < 58*time.Minute || got > time.Hour {
+		t.Errorf("a date: %v", got)
+	}
+	if got := retryAfter("soon"); got != 0 {
+		t.Errorf("nonsense: %v", got)
+	}
+}

@@ -1,0 +1,154 @@
+// Package resourcetest stands in for upstream in tests: it publishes every version
+// of everything, each a few bytes long.
+package resourcetest
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"strings"
+	"sync"
+)
+
+// Upstream stands in for every host that files and images are published on: the
+// file of https://HOST/PATH is /HOST/PATH, the images of a registry are in /v2/HOST/.
+type Upstream struct {
+	*httptest.Server
+
+	mu    sync.Mutex
+	blobs map[string][]byte                                 // of images, by digest
+	fault func(w http.ResponseWriter, r *http.Request) bool // true: it has answered
+}
+
+// New starts an Upstream on loopback; Close ends it.
+func New() *Upstream {
+	u := &Upstream{blobs: map[string][]byte{}}
+	u.Server = httptest.NewUnstartedServer(u)
+	u.Config.SetKeepAlivesEnabled(false) // a connection that waits would hold a synctest bubble open
+	u.Start()
+	return u
+}
+
+// Sources makes it the source of everything: prefixes of URLs and registries, with
+// those to take instead.
+func (u *Upstream) Sources() map[string]string {
+	return map[string]string{
+		"https://dl.k8s.io/": u.URL + "/dl.k8s.io/", "https://github.com/": u.URL + "/github.com/",
+		"registry.k8s.io": u.URL + "/registry.k8s.io", "ghcr.io": u.URL + "/ghcr.io",
+	}
+}
+
+// Mirrors is the part of a configuration that says the same.
+func (u *Upstream) Mirrors() string {
+	text := "  source:\n    mirrors:\n"
+	for original, mirror := range u.Sources() {
+		text += "      " + original + ": " + mirror + "\n"
+	}
+	return text
+}
+
+// Fail lets f answer what it wants to; it returns whether it has.
+func (u *Upstream) Fail(f func(w http.ResponseWriter, r *http.Request) bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.fault = f
+}
+
+// ServeHTTP answers as a file server and a registry do.
+func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	u.mu.Lock()
+	fault := u.fault
+	u.mu.Unlock()
+	switch {
+	case fault != nil && fault(w, r):
+	case strings.HasPrefix(r.URL.Path, "/v2/"):
+		u.image(w, r)
+	default:
+		_, _ = w.Write(published(r.URL.Path))
+	}
+}
+
+// published is the content of a file, or for a file of checksums that of what is beside it.
+func published(file string) []byte {
+	dir, name := path.Split(file)
+	switch ext := path.Ext(name); {
+	case name == "SHA256SUMS":
+		version := path.Base(dir)
+		return sumLine(dir + "etcd-" + version + "-linux-amd64.tar.gz")
+	case name == "runc.sha256sum":
+		return sumLine(dir + "runc.amd64")
+	case ext == ".sha256" || ext == ".sha256sum":
+		return sumLine(strings.TrimSuffix(file, ext))
+	case strings.HasPrefix(name, "etcd-"):
+		return archive(strings.TrimSuffix(name, ".tar.gz")+"/", "etcd", "etcdctl", "etcdutl")
+	case strings.HasPrefix(name, "containerd-"):
+		return archive("bin/", "containerd", "containerd-shim-runc-v2", "ctr")
+	case strings.HasPrefix(name, "cni-plugins-"):
+		return archive("./", "bridge", "host-local", "loopback", "portmap")
+	case strings.HasPrefix(name, "crictl-"):
+		return archive("", "crictl")
+	}
+	return []byte("program " + file)
+}
+
+func sumLine(file string) []byte {
+	return fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(published(file)), path.Base(file))
+}
+
+func archive(dir string, programs ...string) []byte {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	t := tar.NewWriter(z)
+	for _, p := range programs {
+		text := "program " + p
+		_ = t.WriteHeader(&tar.Header{Name: dir + p, Mode: 0o755, Size: int64(len(text)), Typeflag: tar.TypeReg}) // to memory
+		_, _ = t.Write([]byte(text))
+	}
+	_ = t.Close()
+	_ = z.Close()
+	return b.Bytes()
+}
+
+// image serves /v2/NAME/manifests/TAG and /v2/NAME/blobs/DIGEST.
+func (u *Upstream) image(w http.ResponseWriter, r *http.Request) {
+	dir, tag := path.Split(r.URL.Path)
+	if strings.HasSuffix(dir, "/manifests/") && !strings.HasPrefix(tag, "sha256:") {
+		config := u.blob(`{"architecture":"amd64","os":"linux","config":{"Labels":{"name":"` + r.URL.Path + `"}},"rootfs":{"type":"layers","diff_ids":[]}}`)
+		layer := u.blob("layer of " + r.URL.Path)
+		tag = u.blob(fmt.Sprintf(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json",`+
+			`"config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":%q,"size":%d},`+
+			`"layers":[{"mediaType":"application/vnd.oci.image.layer.v1.tar","digest":%q,"size":%d}]}`, config, u.size(config), layer, u.size(layer)))
+	}
+	u.mu.Lock()
+	content, ok := u.blobs[tag]
+	u.mu.Unlock()
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Docker-Content-Digest", tag)
+	w.Header().Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
+	w.Header().Set("Content-Length", fmt.Sprint(len(content)))
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(content)
+	}
+}
+
+func (u *Upstream) blob(text string) string {
+	digest := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(text)))
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.blobs[digest] = []byte(text)
+	return digest
+}
+
+func (u *Upstream) size(digest string) int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.blobs[digest])
+}

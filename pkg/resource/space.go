@@ -1,0 +1,63 @@
+package resource
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// CheckSpace returns an error that says what to do when the file system of dir,
+// which need not exist yet, has less than need bytes left for this user.
+func CheckSpace(dir string, need int64) error {
+	free, err := freeSpace(dir)
+	if err != nil || free >= need {
+		return err
+	}
+	return noSpace(fmt.Errorf("no space in %s: %s needed, %s free: %w", dir, size(need), size(free), syscall.ENOSPC))
+}
+
+// explainSpace adds to an error that is for want of space in dir how much is left there.
+func explainSpace(err error, dir string) error {
+	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+		return err
+	}
+	free, statErr := freeSpace(dir)
+	return noSpace(errors.Join(fmt.Errorf("no space in %s, %s free: %w", dir, size(free), err), statErr))
+}
+
+func noSpace(err error) error {
+	return fault.Advise(err, "free space there, or choose a folder on a larger disk with --workdir; what is already downloaded is kept")
+}
+
+func freeSpace(dir string) (int64, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return 0, err
+	}
+	var fs syscall.Statfs_t
+	err = syscall.Statfs(dir, &fs)
+	for errors.Is(err, os.ErrNotExist) && dir != filepath.Dir(dir) {
+		dir = filepath.Dir(dir)
+		err = syscall.Statfs(dir, &fs)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("asking for the free space of %s: %w", dir, err)
+	}
+	return int64(fs.Bavail) * fs.Bsize, nil
+}
+
+// size returns a number of bytes as people read it: "1.4 GiB".
+func size(n int64) string {
+	units, value := "BKMGT", float64(n)
+	for value >= 1000 && len(units) > 1 {
+		units, value = units[1:], value/1024
+	}
+	if units[0] == 'B' {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %ciB", value, units[0])
+}

@@ -1,0 +1,137 @@
+package resource
+
+import (
+	"context"
+	_ "embed" // for pins.json
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/registry/remote/auth"
+	"oras.land/oras-go/v2/registry/remote/credentials"
+
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// Store is the folder of everything fetched. It is safe for concurrent use. A
+// step may hold one: it marshals to {}, so plans do not depend on where it is.
+type Store struct {
+	dir    string
+	source Source
+	client *http.Client
+	images *auth.Client // client, with log-ins to registries
+	retry  retry
+}
+
+// Open returns the store in dir, which is made when first needed.
+func Open(dir string, source Source) (*Store, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	if source.Zone == "" {
+		source.Zone = os.Getenv("KXZONE")
+	}
+	if _, ok := zones[source.Zone]; !ok {
+		known := slices.DeleteFunc(slices.Sorted(maps.Keys(zones)), func(z string) bool { return z == "" })
+		return nil, fault.Advise(fmt.Errorf("source zone %q is not known", source.Zone),
+			"leave spec.source.zone and KXZONE empty or use one of: "+strings.Join(known, ", "))
+	}
+	s := &Store{
+		dir: dir, source: source, client: source.Client,
+		retry: retry{rounds: 5, pause: time.Second, longest: 2 * time.Minute, stall: 30 * time.Second},
+	}
+	if s.client == nil {
+		s.client = newClient()
+	}
+	logins, err := dockerLogins()
+	if err != nil {
+		return nil, fmt.Errorf("reading docker's log-ins: %w", err)
+	}
+	s.images = &auth.Client{Client: s.client, Cache: auth.NewCache(), Credential: credentials.Credential(logins)}
+	return s, nil
+}
+
+// dockerLogins returns the log-ins to registries that "docker login" leaves; none for a service without a home.
+func dockerLogins() (credentials.Store, error) {
+	if _, err := os.UserHomeDir(); err != nil && os.Getenv("DOCKER_CONFIG") == "" {
+		return credentials.NewMemoryStore(), nil
+	}
+	return credentials.NewStoreFromDocker(credentials.StoreOptions{})
+}
+
+func newClient() *http.Client {
+	t := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConns: 100, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second}
+	t.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	t.ReadBufferSize = 128 << 10
+	return &http.Client{Transport: t}
+}
+
+// lock is the content of the lock file and of pins.json.
+type lock struct {
+	Files  map[string]lockedFile  `json:"files"`  // by path in the store
+	Images map[string]lockedImage `json:"images"` // by reference
+}
+
+type lockedFile struct {
+	SHA256 string `json:"sha256"`
+	From   string `json:"from"` // where the sum was read
+}
+
+type lockedImage struct {
+	Digest    string                        `json:"digest"`    // what the reference means upstream: an index or a manifest
+	Manifests map[string]ocispec.Descriptor `json:"manifests"` // by architecture
+}
+
+//go:embed pins.json
+var pinned []byte
+
+func parseLock(name string, content []byte) (lock, error) {
+	var l lock
+	if len(content) > 0 {
+		if err := json.Unmarshal(content, &l); err != nil {
+			return l, fault.Advise(fmt.Errorf("reading %s: %w", name, err),
+				"repair the file, or delete it to trust anew what is published")
+		}
+	}
+	if l.Files == nil {
+		l.Files = map[string]lockedFile{}
+	}
+	if l.Images == nil {
+		l.Images = map[string]lockedImage{}
+	}
+	return l, nil
+}
+
+func (s *Store) lockPath() string { return filepath.Join(s.dir, "lock.json") }
+
+func (s *Store) readLock() (lock, error) {
+	content, err := os.ReadFile(s.lockPath())
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return lock{}, err
+	}
+	return parseLock(s.lockPath(), content)
+}
+
+func (s *Store) editLock(ctx context.Context, change func(*lock) error) error {
+	return edit(ctx, s.lockPath(), func(old []byte) ([]byte, error) {
+		l, err := parseLock(s.lockPath(), old)
+		if err != nil {
+			return nil, err
+		}
+		if err := change(&l); err != nil {
+			return nil, err
+		}
+		content, err := json.MarshalIndent(l, "", "  ")
+		return append(content, '\n'), err
+	})
+}

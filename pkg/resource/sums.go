@@ -1,0 +1,125 @@
+package resource
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/url"
+	"path"
+	"strings"
+
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// Resolve returns the artifact with its checksum: the one it has, else the one
+// pinned in this program, else the one in the lock file, else the published
+// one, which then goes into the lock file.
+func (s *Store) Resolve(ctx context.Context, a Artifact) (Artifact, error) {
+	a, err := s.known(a)
+	if err != nil || a.SHA256 != "" {
+		return a, err
+	}
+	if s.source.Offline {
+		return a, missing(a.String() + " has no checksum in " + s.lockPath())
+	}
+	c, err := find(a.Component)
+	if err != nil {
+		return a, err
+	}
+	var sum, from string
+	err = tryAll(ctx, s.retry, s.source.places(a.expand(c.Base+c.Sums)), func(place string) (err error) {
+		sum, err = s.published(ctx, place, a.File)
+		from = redacted(place)
+		return err
+	})
+	if err != nil {
+		return a, unreachable(fmt.Errorf("finding the checksum of %s: %w", a, err))
+	}
+	err = s.editLock(ctx, func(l *lock) error {
+		if _, taken := l.Files[a.key()]; !taken {
+			l.Files[a.key()] = lockedFile{sum, from}
+		}
+		a.SHA256 = l.Files[a.key()].SHA256
+		return nil
+	})
+	return a, err
+}
+
+// known returns the artifact with the checksum that can be told without the network, if any.
+func (s *Store) known(a Artifact) (Artifact, error) {
+	if a.SHA256 != "" {
+		return a, nil
+	}
+	pins, err := parseLock("pins.json", pinned)
+	if err != nil {
+		return a, err
+	}
+	l, err := s.readLock()
+	if err != nil {
+		return a, err
+	}
+	if a.SHA256 = pins.Files[a.key()].SHA256; a.SHA256 == "" {
+		a.SHA256 = l.Files[a.key()].SHA256
+	}
+	return a, nil
+}
+
+// published reads the SHA-256 of file from the checksum file at a URL.
+func (s *Store) published(ctx context.Context, url, file string) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.retry.stall, errStalled)
+	defer cancel()
+	resp, err := get(ctx, s.client, url, nil)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return "", fmt.Errorf("GET %s: %w", redacted(url), broken(ctx, err))
+	}
+	if sum := parseSum(string(text), file); sum != "" {
+		return sum, nil
+	}
+	return "", fmt.Errorf("GET %s: no SHA-256 of %s in the answer", redacted(url), file)
+}
+
+// parseSum finds the SHA-256 of file in a text that is a bare sum or has lines as of sha256sum.
+func parseSum(text, file string) string {
+	if bare := strings.Fields(text); len(bare) == 1 && isSum(bare[0]) {
+		return strings.ToLower(bare[0])
+	}
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) == 2 && isSum(f[0]) && path.Base(strings.TrimPrefix(f[1], "*")) == file {
+			return strings.ToLower(f[0])
+		}
+	}
+	return ""
+}
+
+func isSum(text string) bool {
+	raw, err := hex.DecodeString(text)
+	return err == nil && len(raw) == sha256.Size
+}
+
+// redacted returns a URL as it may be shown: without a password.
+func redacted(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return "(not a URL)"
+	}
+	return u.Redacted()
+}
+
+// unreachable adds the next move for when no place could give something.
+func unreachable(err error) error {
+	return fault.Advise(err, "check that this version exists upstream, the proxy variables (HTTPS_PROXY, NO_PROXY), "+
+		"spec.source (zone, mirrors) in the configuration, and docker's log-in where an image needs one")
+}
+
+func missing(what string) error {
+	return fault.Advise(fmt.Errorf("%s, and the source is offline", what),
+		"run 'kubexm download' on a machine with internet and bring the result with 'kubexm import'")
+}
