@@ -1,0 +1,167 @@
+// Package kube speaks to the API server of a cluster: it applies objects, shows
+// what applying them would change, and waits for what they promise. It reaches the
+// server through a dial function, normally that of the SSH connection to a master,
+// so that the control machine needs no route to the API.
+//
+// Calls are repeated for a short, bounded time while the server is away or busy;
+// an error that remains is marked fault.Transient.
+package kube
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+
+	"github.com/kubexm/kubexm/pkg/pki"
+)
+
+// Access says how to reach an API server.
+type Access struct {
+	Address    string                    // "host:port", as seen from where Dial comes out
+	ServerName string                    // a name in the server's certificate; empty: the host of Address
+	CA         []byte                    // PEM of the authority of the server's certificate
+	Client     func() (*pki.Pair, error) // the client certificate, asked for at each connection
+	Dial       func(ctx context.Context, network, addr string) (net.Conn, error)
+	Patience   time.Duration // how long a call is repeated while the server is away or busy; 0: 30 seconds
+}
+
+// Client is a connection to one API server. It is safe for concurrent use. What
+// the server can do is asked once and kept until something is missing in it.
+type Client struct {
+	Typed   kubernetes.Interface
+	Dynamic dynamic.Interface
+
+	config   *rest.Config
+	server   *discovery.DiscoveryClient
+	http     *http.Transport
+	patience time.Duration
+
+	mu    sync.Mutex
+	kinds meta.RESTMapper // what the server serves; nil: to be asked
+}
+
+// New makes a client. It does not connect yet.
+func New(a Access) (*Client, error) {
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(a.CA) {
+		return nil, errors.New("making an API client: the authority's certificate is not PEM")
+	}
+	// HTTP/1.1: each request that runs has a connection of its own, so one that
+	// died silently delays one request until its own time-out, not all of them. A
+	// connection is only a channel of the SSH connection, and kept for the next call.
+	transport := &http.Transport{
+		DialContext: a.Dial,
+		TLSClientConfig: &tls.Config{
+			RootCAs:    roots,
+			ServerName: a.ServerName,
+			MinVersion: tls.VersionTLS12,
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				pair, err := a.Client()
+				if err != nil {
+					return nil, err
+				}
+				return pair.TLS(), nil
+			},
+		},
+		TLSHandshakeTimeout: 10 * time.Second,
+		MaxIdleConnsPerHost: parallel,
+		IdleConnTimeout:     90 * time.Second,
+	}
+	c := &Client{
+		config: &rest.Config{
+			Host:           "https://" + a.Address,
+			Transport:      transport,
+			ContentConfig:  rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
+			QPS:            -1, // the server has its own fairness
+			UserAgent:      FieldManager,
+			WarningHandler: rest.NoWarnings{},
+		},
+		http:     transport,
+		patience: a.Patience,
+	}
+	if c.patience == 0 {
+		c.patience = 30 * time.Second
+	}
+	return c, c.connect()
+}
+
+func (c *Client) connect() (err error) {
+	if c.Typed, err = kubernetes.NewForConfig(c.config); err != nil {
+		return fmt.Errorf("making an API client: %w", err)
+	}
+	if c.Dynamic, err = dynamic.NewForConfig(c.config); err != nil {
+		return fmt.Errorf("making an API client: %w", err)
+	}
+	if c.server, err = discovery.NewDiscoveryClientForConfig(c.config); err != nil {
+		return fmt.Errorf("making an API client: %w", err)
+	}
+	return nil
+}
+
+// Config returns a copy of the configuration for other clients (Helm's).
+func (c *Client) Config() *rest.Config { return rest.CopyConfig(c.config) }
+
+// Close closes the connections that wait for the next call.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// on returns where objects of obj's kind and namespace live. It gives a namespaced
+// object without a namespace the namespace "default", as kubectl does.
+func (c *Client) on(ctx context.Context, obj *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
+	mapping, err := c.mapping(ctx, obj.GroupVersionKind())
+	if err != nil {
+		return nil, err
+	}
+	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
+		return c.Dynamic.Resource(mapping.Resource), nil
+	}
+	return c.Dynamic.Resource(mapping.Resource).Namespace(cmp.Or(obj.GetNamespace(), "default")), nil
+}
+
+func (c *Client) mapping(ctx context.Context, kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kinds == nil {
+		groups, err := restmapper.GetAPIGroupResourcesWithContext(ctx, c.server)
+		if err != nil {
+			return nil, err
+		}
+		c.kinds = restmapper.NewDiscoveryRESTMapper(groups)
+	}
+	mapping, err := c.kinds.RESTMapping(kind.GroupKind(), kind.Version)
+	if meta.IsNoMatchError(err) {
+		c.kinds = nil // it may be defined by the time of the next look
+	}
+	return mapping, err
+}
+
+// forget makes the client ask again what the server serves.
+func (c *Client) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kinds = nil
+}
+
+// title names an object for people: "Deployment kube-system/coredns".
+func title(obj *unstructured.Unstructured) string {
+	if ns := obj.GetNamespace(); ns != "" {
+		return obj.GetKind() + " " + ns + "/" + obj.GetName()
+	}
+	return obj.GetKind() + " " + obj.GetName()
+}

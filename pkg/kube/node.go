@@ -1,0 +1,122 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubexm/kubexm/pkg/util/diff"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// Marks are the labels and taints that kubexm puts on a node.
+type Marks struct {
+	Labels map[string]string `json:"labels,omitempty"`
+	Taints []corev1.Taint    `json:"taints,omitempty"` // one for each key and effect
+}
+
+// marked is the annotation that lists what kubexm put on a node, so that what is
+// no longer wanted can be told from other people's labels and taints.
+const marked = "kubexm.io/marks"
+
+// MarkNode gives a node the labels and taints of marks, takes away those that an
+// earlier call gave, and leaves all others.
+func (c *Client) MarkNode(ctx context.Context, name string, marks Marks) error {
+	return c.retry(ctx, "marking node "+name, func(ctx context.Context) error {
+		node, err := c.Typed.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		patch, err := marks.patch(node)
+		if err != nil || patch == nil {
+			return err
+		}
+		_, err = c.Typed.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
+		if apierrors.IsConflict(err) {
+			return fault.Transient(err)
+		}
+		return err
+	})
+}
+
+// DiffMarks returns what MarkNode would change, or "" if nothing.
+func (c *Client) DiffMarks(ctx context.Context, name string, marks Marks) (text string, err error) {
+	err = c.retry(ctx, "reading node "+name, func(ctx context.Context) error {
+		node, err := c.Typed.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		var texts [2]string
+		for i, n := range []*corev1.Node{node, marks.put(node)} {
+			data, err := yaml.Marshal(struct {
+				Marks
+				Ours string `json:"kubexmMarks,omitempty"`
+			}{Marks{n.Labels, n.Spec.Taints}, n.Annotations[marked]})
+			if err != nil {
+				return err
+			}
+			texts[i] = string(data)
+		}
+		text = diff.Unified("Node "+name, texts[0], texts[1])
+		return nil
+	})
+	return text, err
+}
+
+// put returns node as it is to be.
+func (m Marks) put(node *corev1.Node) *corev1.Node {
+	node = node.DeepCopy()
+	earlier := strings.Fields(node.Annotations[marked])
+	maps.DeleteFunc(node.Labels, func(key, _ string) bool { return slices.Contains(earlier, key) })
+	ours := slices.Sorted(maps.Keys(m.Labels))
+	for _, key := range ours {
+		metav1.SetMetaDataLabel(&node.ObjectMeta, key, m.Labels[key])
+	}
+	for _, t := range m.Taints {
+		ours = append(ours, t.Key+":"+string(t.Effect))
+	}
+	// A wanted taint that is there keeps its place and time: order is no change.
+	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+		mark := t.Key + ":" + string(t.Effect)
+		return slices.Contains(earlier, mark) && !slices.Contains(ours, mark)
+	})
+	for _, t := range m.Taints {
+		i := slices.IndexFunc(node.Spec.Taints, func(has corev1.Taint) bool { return has.MatchTaint(&t) })
+		if i < 0 {
+			node.Spec.Taints = append(node.Spec.Taints, t)
+		} else {
+			node.Spec.Taints[i].Value = t.Value
+		}
+	}
+	metav1.SetMetaDataAnnotation(&node.ObjectMeta, marked, strings.Join(ours, " "))
+	return node
+}
+
+// patch makes the patch that puts the marks on node, or nil where all is right. The
+// server refuses it if somebody has changed the node since it was read.
+func (m Marks) patch(node *corev1.Node) ([]byte, error) {
+	before, after := node.DeepCopy(), m.put(node)
+	if apiequality.Semantic.DeepEqual(before, after) {
+		return nil, nil
+	}
+	before.ResourceVersion = "" // what differs is what the patch carries
+	was, err := json.Marshal(before)
+	if err != nil {
+		return nil, err
+	}
+	is, err := json.Marshal(after)
+	if err != nil {
+		return nil, err
+	}
+	return strategicpatch.CreateTwoWayMergePatch(was, is, corev1.Node{})
+}

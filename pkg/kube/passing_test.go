@@ -1,0 +1,324 @@
+package kube
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubexm/kubexm/pkg/kube/kubetest"
+	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// inBubble runs a test on a clock of its own: what waits costs no time.
+func inBubble(t *testing.T, test func(t *testing.T, server *kubetest.Server, c *Client, access Access)) {
+	synctest.Test(t, func(t *testing.T) {
+		server := kubetest.New()
+		c, access := inMemory(t, server)
+		test(t, server, c, access)
+	})
+}
+
+func TestServerComesBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *kubetest.Server, _ *Client, access Access) {
+		start, tries, dial := time.Now(), 0, access.Dial
+		access.Patience = 30 * time.Second
+		access.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			tries++
+			switch away := time.Since(start); {
+			case away < 10*time.Second:
+				return nil, syscall.ECONNREFUSED
+			case away < 20*time.Second: // it accepts, and falls
+				near, far := net.Pipe()
+				_ = far.Close()
+				return near, nil
+			}
+			return dial(ctx, network, addr)
+		}
+		version, err := client(t, access).Version(t.Context())
+		if version != "v1.37.0" || err != nil {
+			t.Errorf("%q, %v", version, err)
+		}
+		if tries < 5 || tries > 25 {
+			t.Errorf("%d tries in 20 seconds", tries)
+		}
+	})
+}
+
+func TestServerStaysAway(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *kubetest.Server, _ *Client, access Access) {
+		access.Dial = func(context.Context, string, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED }
+		access.Patience = 0
+		start := time.Now()
+		_, err := client(t, access).Diff(t.Context(), object("v1", "Node", "n"))
+		if took := time.Since(start); took > 31*time.Second {
+			t.Errorf("gave up after %v", took)
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) || !fault.IsTransient(err) || !strings.Contains(fault.Advice(err), "kube-apiserver runs") {
+			t.Errorf("%v, advice %q", err, fault.Advice(err))
+		}
+		start = time.Now()
+		if _, err = client(t, access).Diff(Impatient(t.Context()), object("v1", "Node", "n")); time.Since(start) > 0 || !fault.IsTransient(err) {
+			t.Errorf("impatient, and took %v: %v", time.Since(start), err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err = client(t, access).WaitNodeReady(ctx, "n")
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "connection refused") {
+			t.Error(err)
+		}
+	})
+}
+
+func TestCertificatesDisagree(t *testing.T) {
+	other := &pki.Store{Dir: t.TempDir()}
+	ca, err := other.CA(pki.Kubernetes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, spoil := range map[string]func(*Access){
+		"server of another cluster": func(a *Access) { a.CA = ca.Cert },
+		"client of another cluster": func(a *Access) { a.Client = other.Operator },
+		"server of another name":    func(a *Access) { a.ServerName = "lb.example.org" },
+	} {
+		check := func(t *testing.T, access Access) {
+			access.Patience = 20 * time.Second // and yet it ends at once
+			spoil(&access)
+			_, err := client(t, access).Diff(t.Context(), object("v1", "Node", "n"))
+			if err == nil || fault.IsTransient(err) || !strings.Contains(fault.Advice(err), "certificate authority") {
+				t.Errorf("%v, advice %q", err, fault.Advice(err))
+			}
+		}
+		t.Run(name+"/memory", func(t *testing.T) {
+			_, access := inMemory(t, kubetest.New())
+			check(t, access)
+		})
+		t.Run(name+"/real", func(t *testing.T) {
+			realServer(t)
+			check(t, shared.access)
+		})
+	}
+}
+
+func TestTransient(t *testing.T) {
+	nodes := schema.GroupResource{Resource: "nodes"}
+	lost := func(err error) error { return &url.Error{Op: "Get", URL: "https://x", Err: err} }
+	status := func(code int32, message string) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Message: message}}
+	}
+	for name, tt := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"refused":            {lost(syscall.ECONNREFUSED), true},
+		"cut":                {lost(io.EOF), true},
+		"cut in the answer":  {fmt.Errorf("reading: %w", io.ErrUnexpectedEOF), true},
+		"reset":              {fmt.Errorf("reading: %w", syscall.ECONNRESET), true},
+		"one call timed out": {lost(context.DeadlineExceeded), true},
+		"marked below":       {fault.Transient(errors.New("ssh went away")), true},
+		"leader changed":     {status(500, "etcdserver: leader changed"), true},
+		"webhook away":       {apierrors.NewInternalError(errors.New("failed calling webhook")), true},
+		"too many requests":  {apierrors.NewTooManyRequests("busy", 1), true},
+		"starting":           {apierrors.NewServiceUnavailable("starting"), true},
+		"proxy without end":  {status(http.StatusBadGateway, "bad gateway"), true},
+		"compacted":          {apierrors.NewResourceExpired("too old"), true},
+		"invalid object":     {status(500, "failed to create typed patch object (...): .x: field not declared in schema"), false},
+		"not found":          {apierrors.NewNotFound(nodes, "n"), false},
+		"forbidden":          {apierrors.NewForbidden(nodes, "n", nil), false},
+		"other":              {errors.New("a bug"), false},
+		"wrong authority":    {lost(&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := transient(tt.err); got != tt.want {
+				t.Errorf("%v: %v", tt.err, got)
+			}
+		})
+	}
+}
+
+func TestAPIReady(t *testing.T) {
+	onEach(t, func(t *testing.T, c *Client) {
+		if err := c.WaitAPIReady(within(t)); err != nil {
+			t.Error(err)
+		}
+		if version, err := c.Version(within(t)); err != nil || !strings.HasPrefix(version, "v1.") {
+			t.Errorf("%q, %v", version, err)
+		}
+	})
+	t.Run("not yet", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, server *kubetest.Server, c *Client, _ Access) {
+			ready := time.Now().Add(10 * time.Second)
+			server.Failing = func() []string {
+				if time.Now().After(ready) {
+					return nil
+				}
+				return []string{"etcd", "poststarthook/rbac/bootstrap-roles"}
+			}
+			err := c.APIReady(t.Context())
+			const want = "asking the API server whether it is ready: etcd failed: reason withheld; poststarthook/rbac/bootstrap-roles failed: reason withheld"
+			if err == nil || err.Error() != want || !fault.IsTransient(err) {
+				t.Error(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			if err := c.WaitAPIReady(ctx); err == nil || err.Error() != want {
+				t.Error(err)
+			}
+			if err := c.WaitAPIReady(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+}
+
+// TestControllerIsFaster has a controller that writes an object between the two
+// questions of Diff.
+func TestControllerIsFaster(t *testing.T) {
+	server := kubetest.New()
+	c, _ := inMemory(t, server)
+	objs := read(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: m, namespace: default}, data: {a: b}}`)
+	apply(t, c, objs...)
+	wrote := false
+	server.OnWrite = func(obj *unstructured.Unstructured) { // first seen in the dry run
+		if !wrote {
+			wrote = true
+			obj.SetAnnotations(map[string]string{"controller": "was here"})
+			obj.SetResourceVersion("1000000")
+		}
+	}
+	if text := difference(t, c, objs...); text != "" || !wrote {
+		t.Error(text)
+	}
+}
+
+func TestWaitNodeReady(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *kubetest.Server, c *Client, _ Access) {
+		for _, tt := range []struct {
+			prepare func()
+			want    string
+		}{
+			{func() {}, "its kubelet has not registered it"},
+			{func() { server.Put(object("v1", "Node", "node1")) }, "its kubelet has reported nothing yet"},
+			{func() { server.AddNode("node1", false) }, "KubeletNotReady: cni plugin not initialized"},
+		} {
+			tt.prepare()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			err := c.WaitNodeReady(ctx, "node1")
+			cancel()
+			if want := "waiting for node node1 to be Ready: context deadline exceeded: " + tt.want; err == nil || err.Error() != want {
+				t.Errorf("got %v, want %v", err, want)
+			}
+			if missing, err := c.NodeNotReady(t.Context(), "node1"); missing != "Node node1: "+tt.want || err != nil {
+				t.Errorf("%q, %v", missing, err)
+			}
+		}
+		time.AfterFunc(time.Hour, func() { server.AddNode("node1", true) })
+		if err := c.WaitNodeReady(t.Context(), "node1"); err != nil {
+			t.Error(err)
+		}
+		if missing, err := c.NodeNotReady(t.Context(), "node1"); missing != "" || err != nil {
+			t.Errorf("%q, %v", missing, err)
+		}
+
+		// Cancelled is not timed out: no searching for reasons.
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Minute, cancel)
+		if err := c.WaitNodeReady(ctx, "node2"); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestWaitReady(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *kubetest.Server, c *Client, access Access) {
+		broken := true
+		server.OnWrite = func(obj *unstructured.Unstructured) {
+			if kubetest.Settle(obj); broken && obj.GetKind() == "Deployment" {
+				obj.Object["status"] = map[string]any{"observedGeneration": obj.GetGeneration(), "replicas": int64(3), "updatedReplicas": int64(3), "readyReplicas": int64(1), "availableReplicas": int64(1)}
+			}
+		}
+		workload := readFile(t, "testdata/workload.yaml")
+		for _, obj := range workload[1:] { // its pods and events
+			server.Put(obj)
+		}
+		apply(t, c, workload[0])
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		err := c.WaitReady(ctx, workload[0])
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		golden(t, err.Error()+"\n")
+
+		// The server goes away, comes back, and then the workload gets ready.
+		smaller := read(t, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: agent, namespace: default}, spec: {replicas: 2, selector: {matchLabels: {app: agent}}}}`)
+		applied := make(chan error)
+		time.AfterFunc(time.Minute, func() {
+			broken = false
+			applied <- c.Apply(t.Context(), smaller...)
+		})
+		start := time.Now()
+		dial := access.Dial
+		access.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if away := time.Since(start); away > 20*time.Second && away < 40*time.Second {
+				return nil, syscall.ECONNREFUSED
+			}
+			conn, err := dial(ctx, network, addr)
+			time.AfterFunc(20*time.Second, func() { _ = conn.Close() })
+			return conn, err
+		}
+		if err := errors.Join(client(t, access).WaitReady(t.Context(), workload[0]), <-applied); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestFailedJobIsNotWaitedFor(t *testing.T) {
+	server := kubetest.New()
+	server.OnWrite = func(obj *unstructured.Unstructured) {
+		if obj.GetKind() == "Job" {
+			obj.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Failed", "status": "True", "message": "Job has reached the specified backoff limit"}}}
+		}
+	}
+	c, _ := inMemory(t, server)
+	job := read(t, `{apiVersion: batch/v1, kind: Job, metadata: {name: j, namespace: default}}`)
+	apply(t, c, job...)
+	err := c.WaitReady(t.Context(), job...)
+	if err == nil || !strings.Contains(err.Error(), "waiting for Job default/j: ") {
+		t.Error(err)
+	}
+}
+
+// TestReasonsOnRealServer has nothing in memory to compare with: it shows that the
+// fields that explain a stuck workload are where the real components put them.
+func TestReasonsOnRealServer(t *testing.T) {
+	c := realServer(t)
+	stuck := read(t, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: stuck, namespace: default}, spec: {selector: {matchLabels: {app: stuck}}, template: {metadata: {labels: {app: stuck}}, spec: {automountServiceAccountToken: false, containers: [{name: a, image: a}]}}}}`)
+	apply(t, c, stuck...)
+	remove(t, c, stuck...)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	err := c.WaitReady(ctx, stuck...)
+	for _, want := range []string{"waiting for Deployment default/stuck: context deadline exceeded: ", "pod stuck-", "Unschedulable: no nodes available", "FailedScheduling"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v\nlacks %q", err, want)
+		}
+	}
+	t.Log(err)
+}

@@ -1,0 +1,27 @@
+package pki
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kubexm/kubexm/pkg/util/secret"
+)
+
+// Kubeconfig returns the file with which user, whose certificate is pair, reaches
+// the API server at server ("https://host:port"), trusted by caPEM. cluster names
+// it for people; kubeadm's is "kubernetes". The same input gives the same bytes.
+func Kubeconfig(cluster, server string, caPEM []byte, user string, pair *Pair) (secret.Secret, error) {
+	context := user + "@" + cluster
+	config := api.NewConfig()
+	config.Clusters[cluster] = &api.Cluster{Server: server, CertificateAuthorityData: caPEM}
+	config.AuthInfos[user] = &api.AuthInfo{ClientCertificateData: pair.Cert, ClientKeyData: []byte(pair.Key.Reveal())}
+	config.Contexts[context] = &api.Context{Cluster: cluster, AuthInfo: user}
+	config.CurrentContext = context
+	data, err := clientcmd.Write(*config)
+	if err != nil {
+		return secret.Secret{}, fmt.Errorf("writing the kubeconfig of %s: %w", user, err)
+	}
+	return secret.New(string(data)), nil
+}

@@ -1,0 +1,353 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+
+	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/secret"
+)
+
+// CA names a certificate authority of a cluster. It is also the directory that
+// holds the authority and what it signed.
+type CA string
+
+// The authorities of a cluster. The front proxy has its own, or every client
+// certificate of the cluster could pose as the aggregator.
+const (
+	Kubernetes CA = "kubernetes"
+	Etcd       CA = "etcd"
+	FrontProxy CA = "front-proxy"
+)
+
+// commonName is the subject kubeadm gives the authority.
+func (ca CA) commonName() string {
+	if ca == Kubernetes {
+		return "kubernetes"
+	}
+	return string(ca) + "-ca"
+}
+
+// Pair is a certificate and its private key.
+type Pair struct {
+	Cert []byte            // PEM
+	Key  secret.Secret     // PEM: "EC PRIVATE KEY", or what a file put in place by hand holds
+	X509 *x509.Certificate // the first certificate of Cert
+
+	signer crypto.Signer
+}
+
+// Hash returns the pin of the certificate's public key in the form kubeadm's
+// discovery takes as caCertHashes: "sha256:" and the hexadecimal sum of the
+// SubjectPublicKeyInfo (RFC 7469).
+func (p *Pair) Hash() string {
+	sum := sha256.Sum256(p.X509.RawSubjectPublicKeyInfo)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// TLS returns the pair for a connection of this process.
+func (p *Pair) TLS() *tls.Certificate {
+	return &tls.Certificate{Certificate: [][]byte{p.X509.Raw}, PrivateKey: p.signer, Leaf: p.X509}
+}
+
+// Store keeps authorities and leaf certificates in a directory, one directory
+// per authority below it: <ca>/ca.crt, <ca>/ca.key, <ca>/<name>.crt,
+// <ca>/<name>.key. Files are 0600, directories 0700, and each file is replaced
+// whole. It is safe for concurrent use within one process.
+type Store struct {
+	Dir      string
+	Validity time.Duration    // of new leaf certificates; 0: one year; never beyond their authority's
+	Now      func() time.Time // nil: time.Now
+
+	mu sync.Mutex
+}
+
+// CA returns an authority. It is made when it is first asked for and kept from
+// then on: files that do not fit together are an error, never a new authority.
+func (s *Store) CA(ca CA) (*Pair, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.authority(ca)
+}
+
+// Pin is the Hash of an authority that there is; empty: there is none.
+func (s *Store) Pin(ca CA) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pair, err := s.existing(ca)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return pair.Hash(), nil
+}
+
+func (s *Store) authority(ca CA) (*Pair, error) {
+	pair, err := s.existing(ca)
+	if errors.Is(err, fs.ErrNotExist) && !s.orphans(ca) {
+		return s.newAuthority(ca)
+	}
+	return pair, err
+}
+
+// existing returns an authority that was made before.
+func (s *Store) existing(ca CA) (*Pair, error) {
+	pair, err := s.load(ca, "ca")
+	switch {
+	case err != nil:
+	case !pair.X509.IsCA:
+		err = errors.New("the certificate is not an authority's")
+	case !pair.owns():
+		err = errors.New("ca.key is not the key of ca.crt")
+	case s.now().After(pair.X509.NotAfter):
+		err = fmt.Errorf("it expired on %s", pair.X509.NotAfter.Format(time.RFC3339))
+	}
+	if err != nil {
+		return nil, fault.Advise(fmt.Errorf("loading the %s authority from %s: %w", ca, s.path(ca, ""), err),
+			"put ca.crt and ca.key back from a backup: every certificate of a running cluster hangs on them. Without a cluster, remove the directory")
+	}
+	return pair, nil
+}
+
+// orphans reports whether there are certificates but neither half of the authority
+// that signed them: a new one would disown a running cluster.
+func (s *Store) orphans(ca CA) bool {
+	if _, err := os.Stat(s.path(ca, "ca.key")); err == nil {
+		return false
+	}
+	certs, _ := filepath.Glob(s.path(ca, "*.crt")) // the only error is a bad pattern
+	return len(certs) > 0
+}
+
+// newAuthority makes an authority from the key that is there, or a new one. The
+// key is written first: where a run was cut between the two files, or ca.crt was
+// lost, the same key gives an authority that what it signed still verifies against.
+func (s *Store) newAuthority(ca CA) (*Pair, error) {
+	key, keyPEM, err := s.key(ca, "ca", newKey)
+	if err != nil {
+		return nil, err
+	}
+	template := s.template(ca.commonName(), nil, caValidity)
+	template.IsCA = true
+	template.KeyUsage |= x509.KeyUsageCertSign
+	template.DNSNames = []string{ca.commonName()}
+	pair, err := sign(template, nil, key, keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("making the %s authority: %w", ca, err)
+	}
+	return pair, s.write(s.path(ca, "ca.crt"), pair.Cert)
+}
+
+// Leaf returns the certificate that spec describes. The stored one is returned as
+// long as it fits: signed by the present authority, same subject, names and
+// usages, its own key, and enough life left (30 days, or a third of Validity
+// where that is less). Else a new one is made and stored.
+func (s *Store) Leaf(spec Spec) (*Pair, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	issuer, err := s.authority(spec.CA)
+	if err != nil {
+		return nil, err
+	}
+	want, err := s.leafTemplate(spec, issuer, s.validity())
+	if err != nil {
+		return nil, err
+	}
+	have, err := s.load(spec.CA, spec.Name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fault.Advise(fmt.Errorf("loading certificate %s: %w", s.path(spec.CA, spec.Name), err),
+			"remove the file; a new certificate is made on the next run")
+	}
+	if err == nil && s.fits(have, want, issuer) {
+		return have, nil
+	}
+	key, keyPEM, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	pair, err := sign(want, issuer, key, keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("making certificate %s: %w", s.path(spec.CA, spec.Name), err)
+	}
+	return pair, errors.Join(
+		s.write(s.path(spec.CA, spec.Name+".key"), keyPEM),
+		s.write(s.path(spec.CA, spec.Name+".crt"), pair.Cert))
+}
+
+// fits reports whether have does what the template want asks for.
+func (s *Store) fits(have *Pair, want *x509.Certificate, issuer *Pair) bool {
+	got := have.X509
+	least := min(30*24*time.Hour, s.validity()/3)
+	longEnough := got.NotAfter.Sub(s.now()) > least || got.NotAfter.Equal(issuer.X509.NotAfter)
+	return have.owns() && longEnough && got.CheckSignatureFrom(issuer.X509) == nil &&
+		got.Subject.String() == want.Subject.String() &&
+		slices.Equal(names(got), names(want)) &&
+		slices.Equal(got.ExtKeyUsage, want.ExtKeyUsage)
+}
+
+// Operator returns a new client certificate for kubexm's own calls to the API
+// server: group system:masters, which no role binding can lock out, one day, and
+// never on disk. The authority must exist.
+func (s *Store) Operator() (*Pair, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	issuer, err := s.existing(Kubernetes)
+	if err != nil {
+		return nil, err
+	}
+	want, err := s.leafTemplate(operator(), issuer, operatorValidity)
+	if err != nil {
+		return nil, err
+	}
+	key, keyPEM, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	return sign(want, issuer, key, keyPEM)
+}
+
+// ServiceAccountKey returns the key that signs service-account tokens and its
+// public half (PEM), RSA-2048 as kubeadm makes it. It is made when it is first
+// asked for, and kept as kubernetes/sa.key.
+func (s *Store) ServiceAccountKey() (private secret.Secret, public []byte, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key, keyPEM, err := s.key(Kubernetes, "sa", func() (crypto.Signer, []byte, error) {
+		return encoded(rsa.GenerateKey(rand.Reader, 2048))
+	})
+	if err != nil {
+		return secret.Secret{}, nil, err
+	}
+	der, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return secret.Secret{}, nil, fmt.Errorf("encoding the service-account public key: %w", err)
+	}
+	public = pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+	return secret.New(string(keyPEM)), public, nil
+}
+
+// key returns the stored key of that name, or makes and stores one.
+func (s *Store) key(ca CA, name string, generate func() (crypto.Signer, []byte, error)) (crypto.Signer, []byte, error) {
+	path := s.path(ca, name+".key")
+	data, err := os.ReadFile(path)
+	if err == nil {
+		key, err := parseKey(data)
+		if err != nil {
+			return nil, nil, fault.Advise(fmt.Errorf("loading key %s: %w", path, err),
+				"put the file back from a backup; what it signed is worthless without it")
+		}
+		return key, data, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, err
+	}
+	key, data, err := generate()
+	if err != nil {
+		return nil, nil, err
+	}
+	return key, data, s.write(path, data)
+}
+
+// load reads <name>.crt and <name>.key. The error is fs.ErrNotExist only where
+// there is no certificate.
+func (s *Store) load(ca CA, name string) (*Pair, error) {
+	cert, err := os.ReadFile(s.path(ca, name+".crt"))
+	if err != nil {
+		return nil, err
+	}
+	certs, err := certutil.ParseCertsPEM(cert)
+	if err != nil {
+		return nil, fmt.Errorf("%s.crt: %w", name, err)
+	}
+	keyPEM, err := os.ReadFile(s.path(ca, name+".key"))
+	if err != nil {
+		return nil, fmt.Errorf("%s.key: %v", name, err) //nolint:errorlint // a missing key is not a missing pair
+	}
+	key, err := parseKey(keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("%s.key: %w", name, err)
+	}
+	return &Pair{Cert: cert, Key: secret.New(string(keyPEM)), X509: certs[0], signer: key}, nil
+}
+
+// owns reports whether the key is that of the certificate.
+func (p *Pair) owns() bool {
+	public, ok := p.signer.Public().(interface{ Equal(crypto.PublicKey) bool })
+	return ok && public.Equal(p.X509.PublicKey)
+}
+
+func parseKey(data []byte) (crypto.Signer, error) {
+	key, err := keyutil.ParsePrivateKeyPEM(data)
+	if err != nil {
+		return nil, err
+	}
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("a %T cannot sign", key)
+	}
+	return signer, nil
+}
+
+func (s *Store) path(ca CA, file string) string { return filepath.Join(s.Dir, string(ca), file) }
+
+func (s *Store) now() time.Time {
+	if s.Now != nil {
+		return s.Now()
+	}
+	return time.Now()
+}
+
+func (s *Store) validity() time.Duration {
+	if s.Validity == 0 {
+		return 365 * 24 * time.Hour
+	}
+	return s.Validity
+}
+
+// write replaces a file whole: a reader, or a run after a crash, sees the old
+// content or the new.
+func (s *Store) write(path string, data []byte) (err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err = os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close()) // a power cut does not undo the rename
+}

@@ -1,0 +1,64 @@
+// Package templates embeds and renders the configuration files that kubexm
+// writes to hosts and applies to clusters.
+package templates
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"text/template"
+)
+
+//go:embed */*.tmpl
+var files embed.FS
+
+// Render renders the template "component/name" (without .tmpl). It panics on a
+// template that does not fit its data, which the golden test of each template rules out.
+func Render(name string, data any) []byte {
+	t := template.Must(template.New(name[strings.LastIndex(name, "/")+1:]+".tmpl").Option("missingkey=error").Funcs(funcs).ParseFS(files, name+".tmpl"))
+	var b bytes.Buffer
+	if err := t.Execute(&b, data); err != nil {
+		panic(fmt.Sprintf("rendering %s: %v", name, err))
+	}
+	return b.Bytes()
+}
+
+// Names lists all templates, in the form that Render takes.
+func Names() []string {
+	all, err := fs.Glob(files, "*/*.tmpl")
+	if err != nil {
+		panic(err)
+	}
+	for i, n := range all {
+		all[i] = strings.TrimSuffix(n, ".tmpl")
+	}
+	return all
+}
+
+var funcs = template.FuncMap{
+	"flags":  Flags,
+	"indent": func(n int, s string) string { return strings.ReplaceAll(s, "\n", "\n"+strings.Repeat(" ", n)) },
+	"join":   strings.Join,
+}
+
+// Flags writes command-line flags for an ExecStart, sorted, one a line.
+func Flags(args map[string]string) string {
+	var b strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(args)) {
+		fmt.Fprintf(&b, " \\\n  %s", quote("--"+k+"="+args[k]))
+	}
+	return b.String()
+}
+
+// quote quotes a word for systemd (systemd.syntax(7)): % and $ would be expanded.
+func quote(s string) string {
+	s = strings.NewReplacer("%", "%%", "$", "$$").Replace(s)
+	if !strings.ContainsAny(s, " \t\"'\\;") {
+		return s
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
+}

@@ -1,0 +1,124 @@
+package templates_test
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubexm/kubexm/pkg/templates"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+type zone struct {
+	Zones, Nameservers []string
+	Cache              int
+}
+
+type unit struct {
+	Description, Documentation, After, Type, Command string
+
+	Before   []string
+	Args     map[string]string
+	Settings []string
+}
+
+// data has what each template is rendered with: one set or more.
+var data = map[string][]any{
+	"containerd/config-v2": {containerd{"/var/lib/containerd", "registry.k8s.io/pause:3.10", true}},
+	"containerd/config-v3": {containerd{"/data/containerd", "registry.k8s.io/pause:3.10", false}},
+	"containerd/crictl":    {nil},
+	"coredns/corefile": {
+		corefile{"cluster.local", []string{"/etc/resolv.conf"}, nil},
+		corefile{"k8s.example", []string{"192.0.2.53", "192.0.2.54"}, []zone{{[]string{"corp.example", "example.net"}, []string{"192.0.2.1"}, 5}}},
+	},
+	"coredns/coredns": {struct {
+		Corefile, ClusterIP, Image, Digest string
+		Replicas                           int
+	}{".:53 {\n    errors\n}", "10.233.0.10", "registry.k8s.io/coredns/coredns:v1.14.6", "0123456789abcdef", 2}},
+	"flannel/flannel": {flannel{"10.233.64.0/18", "vxlan", "ghcr.io/flannel-io/flannel:v0.28.9", "ghcr.io/flannel-io/flannel-cni-plugin:v1.9.1-flannel3", "0123456789abcdef", true, "lb.kubexm.local", 6443}},
+	"kubeadm/discovery": {
+		struct{ Server, CA string }{"https://lb.kubexm.local:6443", "LS0tLS1C"},
+	},
+	"kubeadm/token":   {struct{ ID, Secret, Expires string }{"abcdef", "0123456789abcdef", "2026-01-02T03:04:05Z"}},
+	"kubernetes/rbac": {struct{ AdminGroup, KubeletClientUser string }{"kubeadm:cluster-admins", "kube-apiserver-kubelet-client"}},
+	"systemd/dropin":  {unit{Command: "/usr/local/bin/etcd"}, full},
+	"systemd/unit":    {unit{Description: "etcd", Documentation: "https://etcd.io", Type: "notify"}, full},
+}
+
+var full = unit{
+	Description: "Kubernetes node agent", Documentation: "https://kubernetes.io/docs", After: "containerd.service", Type: "simple",
+	Before: []string{"/bin/mkdir -p /run/x"}, Command: "/usr/local/bin/kubelet $ARGS", Settings: []string{"Delegate=yes", "LimitNOFILE=1048576"},
+	Args: map[string]string{"v": "4", "plain": "a,b=c", "words": "two words", "quote": `say "x"`, "expanded": "$HOME and 100%", "backslash": `a\b`, "empty": ""},
+}
+
+type containerd struct {
+	Root, Pause string
+	RestrictOOM bool
+}
+
+type corefile struct {
+	Domain   string
+	Upstream []string
+	Zones    []zone
+}
+
+type flannel struct {
+	PodCIDR, Backend, Image, CNIImage, Digest string
+	NFTables                                  bool
+	APIHost                                   string
+	APIPort                                   int
+}
+
+// TestTemplates renders every template there is; one without data here fails.
+func TestTemplates(t *testing.T) {
+	for _, name := range templates.Names() {
+		t.Run(name, func(t *testing.T) {
+			if data[name] == nil {
+				t.Fatal("add it to data, with all that it is rendered with")
+			}
+			var b strings.Builder
+			for _, d := range data[name] {
+				b.Write(templates.Render(name, d))
+				b.WriteString("==== end\n")
+			}
+			golden(t, filepath.Join("testdata", t.Name()), b.String())
+		})
+	}
+	for name := range data {
+		if !slices.Contains(templates.Names(), name) {
+			t.Errorf("there is no template %s", name)
+		}
+	}
+}
+
+func TestMissingData(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a template was rendered without its data")
+		}
+	}()
+	templates.Render("kubeadm/token", map[string]string{"ID": "abcdef"})
+}
+
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(got), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
+		t.Errorf("%s differs (-want +got), -update rewrites it:\n%s", file, diff)
+	}
+}
