@@ -1,0 +1,266 @@
+// Package cluster is the planned cluster: the configuration together with the
+// facts of its hosts, and what follows from both. Plans are made from it alone.
+package cluster
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/config"
+	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/runner"
+)
+
+// Cluster is all that a plan is made from.
+type Cluster struct {
+	Name     string
+	Spec     *v1alpha1.Spec // with defaults filled in
+	Dir      string         // the cluster's directory on the control machine
+	Facts    map[string]*runner.Facts
+	Store    *resource.Store
+	Certs    *pki.Store
+	Versions config.Versions // of the parts that the configuration does not name
+
+	hosts     map[string]*v1alpha1.Host // by name
+	proxyMode func() string             // looks at all hosts once
+	errs      []error
+}
+
+// New puts a cluster together. Without facts (nil) no plan can be made.
+func New(c *v1alpha1.Cluster, dir string, store *resource.Store, facts map[string]*runner.Facts) *Cluster {
+	hosts := map[string]*v1alpha1.Host{}
+	for i := range c.Spec.Hosts {
+		hosts[c.Spec.Hosts[i].Name] = &c.Spec.Hosts[i]
+	}
+	planned := &Cluster{
+		Name: c.Metadata.Name, Spec: &c.Spec, Dir: dir, Store: store, Facts: facts,
+		Certs:    &pki.Store{Dir: filepath.Join(dir, "certs"), Validity: days(c.Spec.Kubernetes.CertificateValidityDays)},
+		Versions: config.VersionsFor(c.Spec.Kubernetes.Version), hosts: hosts,
+	}
+	planned.proxyMode = sync.OnceValue(planned.chooseProxyMode)
+	return planned
+}
+
+// Err returns the errors met while planning: a certificate that cannot be made,
+// a component that is not known.
+func (c *Cluster) Err() error { return errors.Join(c.errs...) }
+
+// Check keeps an error for Err.
+func (c *Cluster) Check(err error) {
+	if err != nil && !slices.ContainsFunc(c.errs, func(e error) bool { return e.Error() == err.Error() }) {
+		c.errs = append(c.errs, err)
+	}
+}
+
+// Hosts returns the names of the hosts that have any of the roles, in the
+// order of the configuration.
+func (c *Cluster) Hosts(roles ...v1alpha1.Role) []string {
+	var names []string
+	for i := range c.Spec.Hosts {
+		if h := &c.Spec.Hosts[i]; slices.ContainsFunc(roles, h.Is) {
+			names = append(names, h.Name)
+		}
+	}
+	return names
+}
+
+// All returns the names of all hosts.
+func (c *Cluster) All() []string {
+	names := make([]string, len(c.Spec.Hosts))
+	for i := range c.Spec.Hosts {
+		names[i] = c.Spec.Hosts[i].Name
+	}
+	return names
+}
+
+// Masters returns the hosts that run a control plane.
+func (c *Cluster) Masters() []string { return c.Hosts(v1alpha1.RoleMaster) }
+
+// Nodes returns the hosts that run a kubelet.
+func (c *Cluster) Nodes() []string { return c.Hosts(v1alpha1.RoleMaster, v1alpha1.RoleWorker) }
+
+// Workers returns the nodes without a control plane.
+func (c *Cluster) Workers() []string {
+	return slices.DeleteFunc(c.Nodes(), func(n string) bool { return c.Host(n).Is(v1alpha1.RoleMaster) })
+}
+
+// Etcd returns the hosts that are etcd members.
+func (c *Cluster) Etcd() []string { return c.Hosts(v1alpha1.RoleEtcd) }
+
+// FirstMaster is the master on which the cluster is made, and through which
+// kubexm talks to the API.
+func (c *Cluster) FirstMaster() string { return c.Masters()[0] }
+
+// Members returns the hosts that say themselves that they belong to this cluster:
+// those on which kubexm has begun its work.
+func (c *Cluster) Members() []string {
+	return slices.DeleteFunc(c.All(), func(h string) bool { return !c.member(c.FactsOf(h)) })
+}
+
+func (c *Cluster) member(f *runner.Facts) bool { return f.Env["cluster"] == c.Name }
+
+// Stranger says why a host, which kubexm has worked on, is none of this cluster's:
+// it has another name, or another authority under the same name; empty: it is not so.
+func (c *Cluster) Stranger(host string) string {
+	f := c.FactsOf(host)
+	pin, err := c.Certs.Pin(pki.Kubernetes)
+	c.Check(err)
+	switch {
+	case f.Env["cluster"] == "":
+		return ""
+	case !c.member(f):
+		return "part of the kubexm cluster " + f.Env["cluster"]
+	case pin == "":
+		return "part of a kubexm cluster " + c.Name + " whose keys are not in " + c.Certs.Dir
+	case f.Env["id"] != pin:
+		return "part of another kubexm cluster " + c.Name + ": its authority is not the one in " + c.Certs.Dir
+	}
+	return ""
+}
+
+// Host returns the configuration of a host that is part of the cluster.
+func (c *Cluster) Host(name string) *v1alpha1.Host { return c.hosts[name] }
+
+// FactsOf returns what is known of a host. A host that was not asked has empty facts.
+func (c *Cluster) FactsOf(host string) *runner.Facts {
+	if f := c.Facts[host]; f != nil {
+		return f
+	}
+	return &runner.Facts{}
+}
+
+// IP is the address at which other hosts reach the host.
+func (c *Cluster) IP(host string) string { return c.Host(host).InternalAddress }
+
+// Addresses are all names and addresses of a host that certificates carry.
+func (c *Cluster) Addresses(host string) []string {
+	h := c.Host(host)
+	all := []string{h.InternalAddress}
+	if h.Address != h.InternalAddress {
+		all = append(all, h.Address)
+	}
+	return all
+}
+
+// MasterAddresses are those of all masters.
+func (c *Cluster) MasterAddresses() []string {
+	var all []string
+	for _, m := range c.Masters() {
+		all = append(all, c.Addresses(m)...)
+	}
+	return all
+}
+
+// Arch is the host's architecture, in Go's terms.
+func (c *Cluster) Arch(host string) string {
+	if a := c.Host(host).Arch; a != "" {
+		return a
+	}
+	return c.FactsOf(host).Arch
+}
+
+// Archs are the architectures of the hosts, sorted.
+func (c *Cluster) Archs(hosts ...string) []string {
+	var all []string
+	for _, h := range hosts {
+		all = append(all, c.Arch(h))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// DefaultDataRoot is where containerd has its images and containers unless told otherwise.
+const DefaultDataRoot = "/var/lib/containerd"
+
+// DataRoot is the directory of containerd's images and containers.
+func (c *Cluster) DataRoot() string { return cmp.Or(c.Spec.Runtime.DataRoot, DefaultDataRoot) }
+
+// Kubeadm reports whether kubeadm runs the control plane, and else kubexm does.
+func (c *Cluster) Kubeadm() bool { return c.Spec.Kubernetes.Type == v1alpha1.TypeKubeadm }
+
+// Minor is the minor version of Kubernetes: 37 of v1.37.0.
+func (c *Cluster) Minor() int {
+	v, err := version.ParseSemantic(c.Spec.Kubernetes.Version)
+	if err != nil {
+		c.Check(fmt.Errorf("spec.kubernetes.version: %w", err))
+		return 0
+	}
+	return int(v.Minor())
+}
+
+// Endpoint is the URL of the API server in every kubeconfig. Where its name
+// leads is up to each host's /etc/hosts.
+func (c *Cluster) Endpoint() string { return "https://" + c.EndpointHost() }
+
+// EndpointHost is the name and port of the API server.
+func (c *Cluster) EndpointHost() string {
+	return net.JoinHostPort(c.Spec.LoadBalancer.Domain, strconv.Itoa(c.Spec.LoadBalancer.Port))
+}
+
+// EndpointIP is where the name of the API server leads on the host: a master
+// asks itself, others the first master.
+func (c *Cluster) EndpointIP(host string) string {
+	if c.Host(host).Is(v1alpha1.RoleMaster) {
+		return c.IP(host)
+	}
+	return c.IP(c.FirstMaster())
+}
+
+// DNSIP is the address of the cluster's DNS service: the tenth of the service
+// network, as kubeadm has it.
+func (c *Cluster) DNSIP() string {
+	ip := c.ServiceNet().Addr()
+	for range 10 {
+		ip = ip.Next()
+	}
+	return ip.String()
+}
+
+// ServiceNet is the service network.
+func (c *Cluster) ServiceNet() netip.Prefix {
+	p, err := netip.ParsePrefix(c.Spec.Network.ServiceCIDR)
+	c.Check(err)
+	return p.Masked()
+}
+
+// Every reports whether all nodes have the kernel feature.
+func (c *Cluster) Every(feature string) bool {
+	return !slices.ContainsFunc(c.Nodes(), func(n string) bool { return !c.FactsOf(n).Features[feature] })
+}
+
+// Any reports whether some node has the kernel feature.
+func (c *Cluster) Any(feature string) bool {
+	return slices.ContainsFunc(c.Nodes(), func(n string) bool { return c.FactsOf(n).Features[feature] })
+}
+
+// ProxyMode is how kube-proxy works: as configured, else nftables where every
+// kernel is fit for it, else iptables.
+func (c *Cluster) ProxyMode() string { return c.proxyMode() }
+
+func (c *Cluster) chooseProxyMode() string {
+	switch m := c.Spec.Kubernetes.ProxyMode; {
+	case m != "":
+		return m
+	case !slices.ContainsFunc(c.Nodes(), func(n string) bool { return !fitForNFTables(c.FactsOf(n)) }):
+		return v1alpha1.ProxyNFTables
+	}
+	return v1alpha1.ProxyIPTables
+}
+
+// fitForNFTables reports whether kube-proxy's nftables mode works on the host: it
+// refuses kernels before 5.13 (k8s.io/kubernetes/pkg/proxy/nftables).
+func fitForNFTables(f *runner.Facts) bool {
+	v, err := version.ParseGeneric(f.Kernel)
+	return err == nil && v.AtLeast(version.MustParseGeneric("5.13")) && f.Features[runner.FeatureNFTables]
+}

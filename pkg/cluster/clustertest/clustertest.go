@@ -1,0 +1,150 @@
+// Package clustertest makes planned clusters for tests, and shows what steps
+// bring to their hosts.
+package clustertest
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/config"
+	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/runner/runnertest"
+	"github.com/kubexm/kubexm/pkg/step"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// frame is a configuration of one master and one worker.
+const frame = `apiVersion: kubexm.io/v1alpha1
+kind: Cluster
+metadata: {name: demo}
+spec:
+  hosts:
+  - {name: node1, address: 10.0.0.11, roles: [master, etcd]}
+  - {name: node2, address: 10.0.0.12, roles: [worker]}
+`
+
+// New plans a cluster of a master, node1, and a worker, node2, both like
+// runnertest.Debian12. spec adds lines to the configuration; edit, if not nil,
+// changes what is known of the hosts.
+func New(t testing.TB, spec string, edit func(host string, f *runner.Facts)) *cluster.Cluster {
+	t.Helper()
+	if !strings.Contains(spec, "  network:") {
+		spec += "  network: {plugin: flannel}\n"
+	}
+	conf, _, err := config.Parse("cluster.yaml", []byte(frame+spec))
+	if err != nil {
+		t.Fatal(err)
+	}
+	facts := map[string]*runner.Facts{}
+	for _, h := range conf.Spec.Hosts {
+		f, err := runnertest.Debian12(h.Name).Runner().Facts(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if edit != nil {
+			edit(h.Name, f)
+		}
+		facts[h.Name] = f
+	}
+	dir := t.TempDir()
+	store, err := resource.Open(filepath.Join(dir, "packages"), resource.Source{Offline: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := cluster.New(conf, filepath.Join(dir, conf.Metadata.Name), store, facts)
+	t.Cleanup(func() {
+		if err := c.Err(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// Text shows what steps bring to a host: files with permissions and content,
+// objects, and of other steps all their fields. Keys and certificates differ from
+// cluster to cluster and are left out.
+func Text(steps ...step.Step) string {
+	var b strings.Builder
+	for _, s := range steps {
+		s = step.Unwrap(s)
+		fmt.Fprintf(&b, "==== %s\n", s)
+		switch s := s.(type) {
+		case step.File:
+			file(&b, s)
+		case step.Files:
+			for _, f := range s.List {
+				file(&b, f)
+			}
+		case step.Block:
+			show(&b, s.Path, s.Mode, []byte(s.Begin+"\n"+string(s.Content)+s.End))
+		case step.Service:
+			unit := "/etc/systemd/system/" + s.Name + ".service"
+			show(&b, unit, 0o644, s.Unit)
+			show(&b, unit+".d/kubexm-"+s.Name+".conf", 0o644, s.DropIn)
+			for _, r := range s.Reads {
+				fmt.Fprintf(&b, "reads: %s\n", r)
+			}
+			if s.Hold != nil {
+				fmt.Fprintf(&b, "held until there are %s\n", s.Hold)
+			}
+		case step.Apply:
+			b.Write(s.Objects)
+		default:
+			text, err := yaml.Marshal(s)
+			if err != nil {
+				text = []byte(err.Error())
+			}
+			b.Write(text)
+		}
+	}
+	return b.String()
+}
+
+func file(b *strings.Builder, f step.File) { show(b, f.Path, f.Mode, f.Content) }
+
+var (
+	block = regexp.MustCompile(`(?s)-----BEGIN ([A-Z ]+)-----.*?-----END [A-Z ]+-----`)
+	data  = regexp.MustCompile(`(?m)(-data: ).*`)
+)
+
+func show(b *strings.Builder, path string, mode fs.FileMode, content []byte) {
+	text := data.ReplaceAllString(block.ReplaceAllString(string(content), "($1)"), "${1}(left out)")
+	fmt.Fprintf(b, "-- %s %04o\n%s", path, mode, text)
+	if !strings.HasSuffix(text, "\n") {
+		b.WriteString("\n")
+	}
+}
+
+// Golden compares a text with the file testdata/<name of the test>.
+func Golden(t testing.TB, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", strings.ReplaceAll(t.Name(), " ", "_"))
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
+		t.Errorf("%s differs (-want +got), -update rewrites it:\n%s", path, diff)
+	}
+}

@@ -1,0 +1,113 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubexm/kubexm/pkg/runner"
+)
+
+// object is a configuration document that users may add any field to.
+type object = map[string]any
+
+// KubeletConfig is the KubeletConfiguration of a node; host "" means what all
+// nodes have in common, as kubeadm keeps it in the cluster.
+//
+// Facts: https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1
+func (c *Cluster) KubeletConfig(host string) map[string]any {
+	nodes := c.Nodes()
+	if host != "" {
+		nodes = []string{host}
+	}
+	k := c.Spec.Kubernetes
+	conf := object{
+		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+		"authentication": object{
+			"anonymous": object{"enabled": false},
+			"webhook":   object{"enabled": true},
+			"x509":      object{"clientCAFile": "/etc/kubernetes/pki/ca.crt"},
+		},
+		"authorization": object{"mode": "Webhook"},
+		"cgroupDriver":  "systemd", "clusterDNS": []any{c.DNSIP()}, "clusterDomain": k.DNSDomain,
+		"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock", "healthzBindAddress": "127.0.0.1", "healthzPort": 10248,
+		"maxPods": k.MaxPods, "podPidsLimit": k.PodPidsLimit, "rotateCertificates": true,
+	}
+	if c.Kubeadm() {
+		conf["staticPodPath"] = "/etc/kubernetes/manifests"
+	}
+	if len(k.FeatureGates) > 0 {
+		conf["featureGates"] = k.FeatureGates
+	}
+	for _, n := range nodes {
+		f := c.FactsOf(n)
+		if f.CgroupVersion == 1 && c.Minor() >= 35 {
+			conf["failCgroupV1"] = false // https://kep.k8s.io/5573
+		}
+		if !f.CanRaiseLimits() {
+			conf["oomScoreAdj"] = 0
+		}
+		if f.Features[runner.FeatureResolved] && host != "" { // kubeadm looks at each node itself
+			conf["resolvConf"] = "/run/systemd/resolve/resolv.conf"
+		}
+	}
+	return merge(conf, k.Kubelet.Config)
+}
+
+// ProxyConfig is the KubeProxyConfiguration of all nodes.
+//
+// Facts: https://kubernetes.io/docs/reference/config-api/kube-proxy-config.v1alpha1
+func (c *Cluster) ProxyConfig() map[string]any {
+	conf := object{
+		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",
+		"mode": c.ProxyMode(), "clusterCIDR": c.Spec.Network.PodCIDR,
+		"clientConnection": object{"kubeconfig": "/var/lib/kube-proxy/kubeconfig.conf"},
+	}
+	if len(c.Spec.Kubernetes.FeatureGates) > 0 {
+		conf["featureGates"] = c.Spec.Kubernetes.FeatureGates
+	}
+	if c.Any(runner.FeatureConntrackFixed) {
+		conf["conntrack"] = object{"maxPerCore": 0, "min": 0}
+	}
+	for _, n := range c.Nodes() {
+		if !c.FactsOf(n).CanRaiseLimits() {
+			conf["oomScoreAdj"] = 0
+		}
+	}
+	return merge(conf, c.Spec.Kubernetes.KubeProxy.Config)
+}
+
+// YAML writes a configuration document; keys are sorted.
+func (c *Cluster) YAML(doc any) []byte {
+	b, err := yaml.Marshal(doc)
+	c.Check(err)
+	return b
+}
+
+// merge puts the user's fields over ours, object by object.
+func merge(ours, users map[string]any) map[string]any {
+	out := maps.Clone(ours)
+	for k, v := range users {
+		a, isObject := out[k].(map[string]any)
+		b, too := v.(map[string]any)
+		if isObject && too {
+			out[k] = merge(a, b)
+		} else {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// FeatureGates is the value of a --feature-gates flag, empty when there are none.
+func (c *Cluster) FeatureGates() string {
+	gates := c.Spec.Kubernetes.FeatureGates
+	var all []string
+	for _, k := range slices.Sorted(maps.Keys(gates)) {
+		all = append(all, fmt.Sprintf("%s=%t", k, gates[k]))
+	}
+	return strings.Join(all, ",")
+}

@@ -1,0 +1,185 @@
+package cluster
+
+import (
+	"maps"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/kube"
+	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/util/secret"
+)
+
+const roleLabel = "node-role.kubernetes.io/"
+
+// ControlPlaneTaint keeps ordinary pods off masters.
+var ControlPlaneTaint = corev1.Taint{Key: roleLabel + "control-plane", Effect: corev1.TaintEffectNoSchedule}
+
+// Labels are the labels of a node: of its roles, and the user's.
+func (c *Cluster) Labels(node string) map[string]string {
+	h := c.Host(node)
+	labels := map[string]string{}
+	if h.Is(v1alpha1.RoleMaster) {
+		labels[roleLabel+"control-plane"] = ""
+		labels["node.kubernetes.io/exclude-from-external-load-balancers"] = ""
+	}
+	if h.Is(v1alpha1.RoleWorker) {
+		labels[roleLabel+"worker"] = ""
+	}
+	maps.Copy(labels, h.Labels)
+	return labels
+}
+
+// Taints are the taints of a node: of its roles, and the user's.
+func (c *Cluster) Taints(node string) []corev1.Taint {
+	h := c.Host(node)
+	taints := []corev1.Taint{}
+	if h.Is(v1alpha1.RoleMaster) && !h.Is(v1alpha1.RoleWorker) {
+		taints = append(taints, ControlPlaneTaint)
+	}
+	for _, t := range h.Taints {
+		taints = append(taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)})
+	}
+	return taints
+}
+
+// CA returns an authority of the cluster; it is made when first needed.
+func (c *Cluster) CA(ca pki.CA) *pki.Pair {
+	p, err := c.Certs.CA(ca)
+	if err != nil {
+		c.Check(err)
+		return &pki.Pair{}
+	}
+	return p
+}
+
+// Leaf returns a certificate of the cluster; it is made when first needed.
+func (c *Cluster) Leaf(spec pki.Spec) *pki.Pair {
+	p, err := c.Certs.Leaf(spec)
+	if err != nil {
+		c.Check(err)
+		return &pki.Pair{}
+	}
+	return p
+}
+
+// Kubeconfig returns the file with which the holder of a certificate reaches the API.
+func (c *Cluster) Kubeconfig(user string, spec pki.Spec) secret.Secret {
+	conf, err := pki.Kubeconfig(c.Name, c.Endpoint(), c.CA(pki.Kubernetes).Cert, user, c.Leaf(spec))
+	c.Check(err)
+	return conf
+}
+
+// AdminConfig is the administrator's kubeconfig for the control machine, which
+// does not know the name of the endpoint: it reaches the first master.
+func (c *Cluster) AdminConfig() (secret.Secret, error) {
+	server := "https://" + net.JoinHostPort(c.Host(c.FirstMaster()).Address, strconv.Itoa(c.APIPort()))
+	return pki.Kubeconfig(c.Name, server, c.CA(pki.Kubernetes).Cert, "kubernetes-admin", c.Leaf(pki.Admin()))
+}
+
+// APIServerCert describes the serving certificate of a master's API server.
+func (c *Cluster) APIServerCert(master string) pki.Spec {
+	return pki.APIServer(master, c.Addresses(master), c.Spec.Kubernetes.DNSDomain, prefixes(c.ServiceNet()), c.APIServerSANs()...)
+}
+
+// APIServerSANs are the names that the API server's certificate has on top of
+// the master's own.
+func (c *Cluster) APIServerSANs() []string {
+	sans := append([]string{c.Spec.LoadBalancer.Domain}, c.Spec.Kubernetes.APIServer.CertSANs...)
+	if c.Spec.LoadBalancer.VIP != "" {
+		sans = append(sans, c.Spec.LoadBalancer.VIP)
+	}
+	return sans
+}
+
+// version is the version of a component in this cluster.
+func (c *Cluster) version(component string) string {
+	v := map[string]string{
+		"etcd": c.Spec.Etcd.Version, "containerd": c.Spec.Runtime.Version, "runc": c.Versions.Runc,
+		"cni-plugins": c.Versions.CNI, "crictl": c.Versions.Crictl, "coredns": c.Versions.CoreDNS, "pause": c.Versions.Pause,
+		"flannel": c.Spec.Network.Flannel.Version, "flannel-cni": c.Versions.FlannelCNI,
+	}[component]
+	if v == "" {
+		v = c.Spec.Kubernetes.Version
+	}
+	return v
+}
+
+// Artifact is a component in the version of this cluster, for a host.
+func (c *Cluster) Artifact(component, host string) resource.Artifact {
+	a, err := resource.New(component, c.version(component), c.Arch(host))
+	c.Check(err)
+	return a
+}
+
+// Image is the reference of a component's image in the version of this cluster.
+func (c *Cluster) Image(component string) string {
+	ref, err := resource.Image(component, c.version(component))
+	c.Check(err)
+	return ref
+}
+
+func prefixes(p ...netip.Prefix) []netip.Prefix { return p }
+
+func days(n int) time.Duration { return time.Duration(n) * 24 * time.Hour }
+
+// Images are the images that a node must have before anything is started on it.
+func (c *Cluster) Images(node string) []string {
+	names := []string{"pause", "coredns", "flannel", "flannel-cni"}
+	if c.Kubeadm() {
+		names = append(names, "kube-proxy")
+	}
+	if c.Kubeadm() && c.Host(node).Is(v1alpha1.RoleMaster) {
+		names = append(names, "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+		if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm {
+			names = append(names, "etcd")
+		}
+	}
+	for i, n := range names {
+		names[i] = c.Image(n)
+	}
+	return names
+}
+
+// API is how kubexm reaches the API server of a master, from that master or a
+// node. kubexm has a short-lived certificate of its own, made when it is needed.
+func (c *Cluster) API(master string) kube.Access {
+	return kube.Access{
+		Address: net.JoinHostPort(c.IP(master), strconv.Itoa(c.APIPort())), ServerName: "kubernetes",
+		CA: c.CA(pki.Kubernetes).Cert, Client: c.Certs.Operator, Patience: 5 * time.Second,
+	}
+}
+
+// APIPort is where API servers listen: behind a load balancer on 6443, without
+// one on the port of the endpoint.
+func (c *Cluster) APIPort() int {
+	if *c.Spec.LoadBalancer.Enabled {
+		return 6443
+	}
+	return c.Spec.LoadBalancer.Port
+}
+
+// Components are the programs that a host needs.
+func (c *Cluster) Components(host string) []string {
+	h := c.Host(host)
+	master, node := h.Is(v1alpha1.RoleMaster), h.Is(v1alpha1.RoleMaster) || h.Is(v1alpha1.RoleWorker)
+	var all []string
+	add := func(needed bool, names ...string) {
+		if needed {
+			all = append(all, names...)
+		}
+	}
+	add(node, "containerd", "runc", "crictl", "cni-plugins", "kubelet")
+	add(node && c.Kubeadm(), "kubeadm")
+	add(node && !c.Kubeadm(), "kube-proxy")
+	add(master && !c.Kubeadm(), "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+	add(master, "kubectl")
+	add(h.Is(v1alpha1.RoleEtcd) && c.Spec.Etcd.Type == v1alpha1.TypeKubexm, "etcd")
+	return all
+}

@@ -1,0 +1,220 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/runner"
+)
+
+// Finding is what a preflight check found wrong on a host.
+type Finding struct {
+	Host   string `json:"host"`
+	Check  string `json:"check"` // the name by which it can be skipped
+	Found  string `json:"found"`
+	Needed string `json:"needed"`
+	Fix    string `json:"fix"`
+	Error  bool   `json:"error"` // else a warning
+}
+
+// check looks at one host; found is empty when all is well.
+type check struct {
+	name string
+	look func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding
+}
+
+// supported lists the distributions, by ID of os-release(5), with the versions
+// known to fit. Facts: section 6 of the specification of kubexm.
+var supported = map[string][]string{
+	"debian": {"11", "12", "13"}, "ubuntu": {"20.04", "22.04", "24.04"},
+	"centos": {"7", "8"}, "rhel": {"7", "8", "9"}, "rocky": {"8", "9"}, "almalinux": {"8", "9"},
+	"openEuler": {"20.03", "22.03", "24.03"}, "kylin": {"V10"}, "anolis": {"7", "8"},
+}
+
+var checks = []check{
+	{"os", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+		if slices.ContainsFunc(supported[f.OS], func(v string) bool { return f.OSVersion == v || strings.HasPrefix(f.OSVersion, v+".") }) {
+			return Finding{}
+		}
+		return Finding{Found: f.OSName, Needed: strings.Join(slices.Sorted(maps.Keys(supported)), ", ") + " in a supported version", Fix: "use a supported distribution"}
+	}},
+	{"systemd", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+		if f.Systemd {
+			return Finding{}
+		}
+		return Finding{Found: "process 1 is not systemd", Needed: "systemd", Fix: "boot the machine with systemd"}
+	}},
+	{"arch", func(_ *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		if (h.Arch == "" || h.Arch == f.Arch) && (f.Arch == "amd64" || f.Arch == "arm64") {
+			return Finding{}
+		}
+		return Finding{Found: f.Arch, Needed: orText(h.Arch, "amd64 or arm64"), Fix: "correct spec.hosts[].arch, or use another machine"}
+	}},
+	{"cpu", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+		return atLeast(f.CPUs, 2, "%d CPUs", "give the machine more processors")
+	}},
+	{"memory", func(_ *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		need := 1800 // of 2 GB the kernel keeps some
+		if h.Is(v1alpha1.RoleMaster) {
+			need = 3600
+		}
+		return atLeast(f.MemoryMiB, need, "%d MiB of memory", "give the machine more memory")
+	}},
+	{"disk", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+		for _, d := range f.Disks {
+			if d.Path == "/var/lib" {
+				return atLeast(d.FreeMiB, 5000, "%d MiB free in /var/lib", "free space, or mount a larger disk there")
+			}
+		}
+		return Finding{}
+	}},
+	{"kernel", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+		var missing []string
+		for _, m := range []string{runner.FeatureOverlay, runner.FeatureBridgeNF} {
+			if !f.Features[m] {
+				missing = append(missing, m)
+			}
+		}
+		if missing == nil {
+			return Finding{}
+		}
+		return Finding{Found: "no " + strings.Join(missing, ", ") + " in kernel " + f.Kernel, Needed: "the modules, loadable or built in", Fix: "install the kernel's modules package"}
+	}},
+	{"proxy-mode", func(c *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+		fit := map[string]bool{v1alpha1.ProxyIPVS: f.Features[runner.FeatureIPVS], v1alpha1.ProxyNFTables: fitForNFTables(f), v1alpha1.ProxyIPTables: true}
+		if mode := c.ProxyMode(); !fit[mode] {
+			need := map[string]string{v1alpha1.ProxyIPVS: runner.FeatureIPVS, v1alpha1.ProxyNFTables: runner.FeatureNFTables + " and a kernel of at least 5.13"}[mode]
+			return Finding{Found: "kernel " + f.Kernel, Needed: need + ", for proxyMode " + mode, Fix: "choose another spec.kubernetes.proxyMode, or another kernel"}
+		}
+		return Finding{}
+	}},
+	{"packages", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+		if f.PackageManager != "" {
+			return Finding{}
+		}
+		return Finding{Found: "no package manager", Needed: "apt, dnf or yum", Fix: "use a supported distribution"}
+	}},
+	{"leftovers", func(c *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+		if f.Env["cluster"] != "" {
+			return Finding{} // whose they are is known
+		}
+		if left := f.Leftovers; len(left) > 0 {
+			return Finding{Found: strings.Join(left, " "), Needed: "no leftovers of another cluster", Fix: "take the machine out of its cluster and remove them (kubeadm reset)"}
+		}
+		if len(f.Filled) == 0 {
+			return Finding{}
+		}
+		return Finding{
+			Found: strings.Join(f.Filled, " ") + " not empty", Needed: "empty directories, as kubexm delete cluster empties them",
+			Fix: "remove what is in there (another container engine's?), or choose spec.etcd.dataDir and spec.runtime.dataRoot elsewhere",
+		}
+	}},
+	{"ports", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		if f.Env["cluster"] != "" {
+			return Finding{}
+		}
+		var taken []string
+		for _, p := range c.ports(h) {
+			if by, busy := f.Listening[p]; busy {
+				taken = append(taken, fmt.Sprintf("%d (by %s)", p, orText(by, "the kernel")))
+			}
+		}
+		if taken == nil {
+			return Finding{}
+		}
+		return Finding{Found: "port " + strings.Join(taken, ", ") + " taken", Needed: "the port free", Fix: "stop what listens there"}
+	}},
+	{"clock", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+		ahead, word := f.Skew, "ahead"
+		if ahead < 0 {
+			ahead, word = -ahead, "behind"
+		}
+		found := Finding{
+			Found: fmt.Sprintf("clock %s %s of this machine's", ahead.Round(time.Second), word), Needed: "clocks that agree within 5 seconds",
+			Fix: "set the clock, and let chrony or systemd-timesyncd keep it",
+		}
+		switch {
+		case ahead > 10*time.Minute: // certificates are valid from an hour ago, tokens for 15 minutes
+			return found
+		case ahead > 5*time.Second:
+			return warning(found)
+		}
+		return Finding{}
+	}},
+	{"swap", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+		if len(f.Swaps) == 0 {
+			return Finding{}
+		}
+		return warning(Finding{Found: "swap on " + strings.Join(f.Swaps, " "), Needed: "no swap", Fix: "kubexm turns it off"})
+	}},
+}
+
+// ports are those that the cluster's programs take on a host.
+func (c *Cluster) ports(h *v1alpha1.Host) []int {
+	ports := []int{10248, 10249, 10250, 10256}
+	if h.Is(v1alpha1.RoleMaster) {
+		ports = append(ports, c.APIPort(), 10257, 10259)
+	}
+	if h.Is(v1alpha1.RoleEtcd) {
+		ports = append(ports, 2379, 2380, 2381)
+	}
+	return ports
+}
+
+func atLeast(have, need int, unit, fix string) Finding {
+	if have >= need {
+		return Finding{}
+	}
+	return Finding{Found: fmt.Sprintf(unit, have), Needed: "at least " + fmt.Sprintf(unit, need), Fix: fix}
+}
+
+func warning(f Finding) Finding {
+	f.Check = "warning"
+	return f
+}
+
+func orText(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// Preflight looks at the facts of all hosts for what would make the cluster
+// fail, without the checks named in skip. That a machine belongs to another
+// cluster cannot be skipped. Nothing is touched.
+func (c *Cluster) Preflight(skip []string) []Finding {
+	var all []Finding
+	for i := range c.Spec.Hosts {
+		h := &c.Spec.Hosts[i]
+		if why := c.Stranger(h.Name); why != "" {
+			all = append(all, Finding{
+				Host: h.Name, Check: "owner", Found: why, Needed: "a machine of this cluster, or of none", Error: true,
+				Fix: "work with the --workdir that its cluster was made with; kubexm delete cluster, there, sets it free",
+			})
+		}
+		for _, ch := range checks {
+			f := ch.look(c, h, c.FactsOf(h.Name))
+			if f.Found == "" || slices.Contains(skip, ch.name) {
+				continue
+			}
+			f.Error = f.Check != "warning"
+			f.Host, f.Check = h.Name, ch.name
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// CheckNames are the names of the preflight checks.
+func CheckNames() []string {
+	names := make([]string, len(checks))
+	for i, c := range checks {
+		names[i] = c.name
+	}
+	return names
+}

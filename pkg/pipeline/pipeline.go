@@ -1,0 +1,29 @@
+// Package pipeline holds what a user can ask for.
+package pipeline
+
+import (
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/module"
+	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/task"
+)
+
+// Create makes a cluster: downloads, control plane and workers side by side, and
+// each worker joins as soon as both it and the API server are ready.
+func Create(c *cluster.Cluster) plan.Pipeline {
+	downloads, api := plan.NewGate("downloads"), plan.NewGate("API server")
+	return plan.Pipeline{Name: "create", Parts: []plan.Part{
+		plan.Parallel{
+			downloads.Opens(task.Download(c)),
+			plan.Module{Parts: []plan.Part{task.Prepare(c, c.Masters()), module.Masters(c, downloads, api)}},
+			plan.PerHost{task.Prepare(c, c.Workers()), module.Machines(c, c.Workers(), downloads), api.Holds(module.Join(c, c.Workers()))},
+		},
+		module.Ready(c),
+	}}
+}
+
+// Delete takes a cluster off its machines, all at once. A machine that kubexm has
+// not worked on is left alone, whatever runs there.
+func Delete(c *cluster.Cluster) plan.Pipeline {
+	return plan.Pipeline{Name: "delete", Parts: []plan.Part{task.Clean(c, c.Members())}}
+}

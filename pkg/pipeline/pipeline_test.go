@@ -1,0 +1,189 @@
+package pipeline_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
+	"github.com/kubexm/kubexm/pkg/pipeline"
+	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/step"
+)
+
+// rows are the rows of the deployment matrix that there are.
+var rows = map[string]string{
+	"row 1": "  kubernetes: {type: kubeadm}\n  etcd: {type: kubeadm}\n",
+	"row 2": "  kubernetes: {type: kubexm}\n  etcd: {type: kubexm}\n",
+	"row 3": "  kubernetes: {type: kubeadm}\n  etcd: {type: kubexm}\n",
+}
+
+// each tests the graph of each row; before lists the nodes that have ended when a node begins.
+func each(t *testing.T, test func(t *testing.T, g *plan.ExecutionGraph, before map[plan.ID]map[plan.ID]bool)) {
+	for name, spec := range rows {
+		t.Run(name, func(t *testing.T) {
+			g, err := plan.New(pipeline.Create(clustertest.New(t, spec, nil)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := map[plan.ID]map[plan.ID]bool{}
+			for _, n := range g.Nodes {
+				before[n.ID] = map[plan.ID]bool{}
+				for _, a := range n.After {
+					before[n.ID][a] = true
+					for b := range before[a] {
+						before[n.ID][b] = true
+					}
+				}
+			}
+			test(t, g, before)
+		})
+	}
+}
+
+// touched lists what a step changes on its host: files, and the service.
+func touched(s step.Step) (paths []string) {
+	switch s := step.Unwrap(s).(type) {
+	case step.File:
+		paths = []string{s.Path}
+	case step.Files:
+		for _, f := range s.List {
+			paths = append(paths, f.Path)
+		}
+	case step.Block:
+		paths = []string{s.Path}
+	case step.Upload:
+		for _, p := range s.Programs {
+			paths = append(paths, p.Dir+"/"+p.Artifact.Component)
+		}
+	case step.Service:
+		paths = []string{"service " + s.Name}
+	}
+	return paths
+}
+
+// TestNoConflict shows that no two steps that may run at one time change one thing.
+func TestNoConflict(t *testing.T) {
+	each(t, func(t *testing.T, g *plan.ExecutionGraph, before map[plan.ID]map[plan.ID]bool) {
+		users := map[string][]plan.ID{}
+		for _, n := range g.Nodes {
+			if n.Barrier() {
+				continue
+			}
+			for _, p := range touched(n.Step) {
+				at := n.Host + " " + p
+				for _, other := range users[at] {
+					if !before[n.ID][other] {
+						t.Errorf("%s and %s may both change %s at one time", other, n.ID, p)
+					}
+				}
+				users[at] = append(users[at], n.ID)
+			}
+		}
+	})
+}
+
+// TestReadsBefore shows that a service starts after all that it reads is there.
+func TestReadsBefore(t *testing.T) {
+	each(t, func(t *testing.T, g *plan.ExecutionGraph, before map[plan.ID]map[plan.ID]bool) {
+		at := map[string]plan.ID{}
+		for _, n := range g.Nodes {
+			at[n.Host+" "+n.What] = n.ID
+			if n.Barrier() {
+				continue
+			}
+			service, ok := step.Unwrap(n.Step).(step.Service)
+			if !ok {
+				continue
+			}
+			for _, r := range service.Reads {
+				if id := at[n.Host+" "+r.String()]; !before[n.ID][id] {
+					t.Errorf("%s begins before %q is there", n.ID, r)
+				}
+			}
+		}
+	})
+}
+
+// TestNoNeedlessWait shows what waits for what, and above all what does not.
+func TestNoNeedlessWait(t *testing.T) {
+	each(t, func(t *testing.T, g *plan.ExecutionGraph, before map[plan.ID]map[plan.ID]bool) {
+		find := func(what, host string) plan.ID {
+			i := slices.IndexFunc(g.Nodes, func(n plan.Node) bool { return n.What == what && n.Host == host })
+			if i < 0 {
+				t.Fatalf("no %s on %s", what, host)
+			}
+			return g.Nodes[i].ID
+		}
+		join := "kubeadm join"
+		if strings.HasSuffix(t.Name(), "2") {
+			join = "service kubelet"
+		}
+		for _, c := range []struct {
+			then, on, first, from string
+			waits                 bool
+		}{
+			{join, "node2", "wait for the API server", "node1", true},
+			{join, "node2", "container images", "node2", true},
+			{join, "node2", "container images", "node1", !strings.HasSuffix(t.Name(), "2")}, // static pods need them
+			{"container images", "node2", "wait for the API server", "node1", false},
+			{"packages", "node1", "download kubelet 1.37.1 amd64", plan.Control, false},
+			{"upload container runtime", "node2", "packages", "node1", false},
+			{"apply flannel", "node1", join, "node2", false},
+			{"wait for flannel", "node1", join, "node2", true},
+			{"wait for coredns", "node1", "wait for node node2", "node1", true},
+		} {
+			if got := before[find(c.then, c.on)][find(c.first, c.from)]; got != c.waits {
+				t.Errorf("%s on %s waits for %s on %s: %t", c.then, c.on, c.first, c.from, got)
+			}
+		}
+	})
+}
+
+// TestDelete shows that only machines of the cluster are touched.
+func TestDelete(t *testing.T) {
+	g, err := plan.New(pipeline.Delete(clustertest.New(t, "", func(host string, f *runner.Facts) {
+		f.Env = map[string]string{"cluster": map[string]string{"node1": "demo"}[host]}
+	})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(g.Hosts()); got != "[node1]" {
+		t.Errorf("deletes from %s", got)
+	}
+}
+
+// TestUnits lets systemd itself read the units of each row.
+func TestUnits(t *testing.T) {
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skipf("no systemd here: %v", err)
+	}
+	each(t, func(t *testing.T, g *plan.ExecutionGraph, _ map[plan.ID]map[plan.ID]bool) {
+		dir := t.TempDir()
+		for _, n := range g.Nodes {
+			service, ok := n.Step.(step.Service)
+			if !ok {
+				continue
+			}
+			unit := filepath.Join(dir, service.Name+".service")
+			dropIn := bytes.ReplaceAll(service.DropIn, []byte("ExecStart=/usr/local/bin/"), []byte("ExecStart=/bin/true /usr/local/bin/")) // programs are not here
+			for path, text := range map[string][]byte{unit: service.Unit, filepath.Join(unit+".d", "kubexm.conf"): dropIn} {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, text, 0o644)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			out, err := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", unit).CombinedOutput()
+			if err != nil || strings.Contains(string(out), dir) {
+				t.Errorf("%s: %v\n%s", service.Name, err, out)
+			}
+		}
+	})
+}

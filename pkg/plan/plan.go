@@ -1,0 +1,55 @@
+// Package plan turns a pipeline into an ExecutionGraph: which step runs on
+// which host after which others. It knows nothing of Kubernetes.
+package plan
+
+import "github.com/kubexm/kubexm/pkg/step"
+
+// Control is the name that stands for the control machine, where kubexm runs.
+const Control = "control"
+
+// Part is a Task, a Module, Parallel or PerHost.
+type Part interface {
+	build(b *builder, path string, hosts hostFilter, after []ID) (exits []ID)
+}
+
+// Task is a small goal: Steps in order on each of Hosts.
+type Task struct {
+	Name        string
+	Hosts       []string
+	Serial      int // hosts in a batch that must end before the next begins; 0: all at once
+	MaxFailures int // hosts that may fail before what comes after is held back
+	Steps       func(host string) []step.Step
+}
+
+// Module is a stage: its Parts one after the other.
+type Module struct {
+	Name  string
+	Parts []Part
+}
+
+// Pipeline is what the user asks for.
+type Pipeline Module
+
+// Parallel runs its parts side by side.
+type Parallel []Part
+
+// PerHost sends each host through the parts on its own: a host goes on while
+// others are still at an earlier part. Batches and delegated steps keep their order.
+type PerHost []Part
+
+type delegated struct {
+	step.Step
+	host string
+}
+
+// On runs s on another host than the one that the task is planned for: a drain
+// on a master, a signature on the control machine.
+func On(host string, s step.Step) step.Step { return delegated{s, host} }
+
+// If returns the parts when cond holds, and none otherwise.
+func If(cond bool, parts ...Part) Part {
+	if cond {
+		return Module{Parts: parts}
+	}
+	return Module{}
+}

@@ -1,0 +1,380 @@
+package plan_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/step"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+// do is a step that is only a name.
+type do struct{ What string }
+
+func (d do) String() string { return d.What }
+
+func (do) Precheck(context.Context, *runner.Runner) (*step.Change, error) { return nil, nil }
+
+func steps(names ...string) func(string) []step.Step {
+	return func(string) []step.Step {
+		var all []step.Step
+		for _, n := range names {
+			all = append(all, do{n})
+		}
+		return all
+	}
+}
+
+func task(name string, hosts []string, names ...string) plan.Task {
+	return plan.Task{Name: name, Hosts: hosts, Steps: steps(names...)}
+}
+
+func graph(t testing.TB, parts ...plan.Part) *plan.ExecutionGraph {
+	t.Helper()
+	g, err := plan.New(plan.Pipeline{Name: "p", Parts: parts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// arrows lists the nodes with what they wait for.
+func arrows(g *plan.ExecutionGraph) string {
+	var b strings.Builder
+	for _, n := range g.Nodes {
+		fmt.Fprintf(&b, "%s <- %s\n", n.ID, strings.Trim(fmt.Sprint(n.After), "[]"))
+	}
+	return b.String()
+}
+
+type shape struct {
+	parts []plan.Part
+	want  string
+}
+
+// shapes are parts of a pipeline, and what each node of their graph waits for.
+func shapes() map[string]shape {
+	ab, abc := []string{"a", "b"}, []string{"a", "b", "c"}
+	one := func(parts ...plan.Part) []plan.Part { return parts }
+	gate := plan.NewGate("ready")
+	tolerant := task("t", abc, "x")
+	tolerant.MaxFailures = 1
+	serial := task("s", abc, "x", "y")
+	serial.Serial = 1
+	pairs := task("s", []string{"a", "b", "c", "d", "e"}, "x")
+	pairs.Serial = 2
+	return map[string]shape{
+		"steps of a host in order, hosts side by side": {one(task("t", ab, "x", "y")), `
+p/t/x@a <-
+p/t/y@a <- p/t/x@a
+p/t/x@b <-
+p/t/y@b <- p/t/x@b
+p/t/done <- p/t/y@a p/t/y@b`},
+		"tasks one after the other": {one(task("t", ab, "x"), task("u", ab, "x")), `
+p/t/x@a <-
+p/t/x@b <-
+p/t/done <- p/t/x@a p/t/x@b
+p/u/x@a <- p/t/done
+p/u/x@b <- p/t/done
+p/u/done <- p/u/x@a p/u/x@b`},
+		"one host needs no barrier": {one(task("t", ab[:1], "x"), task("u", ab[:1], "x")), `
+p/t/x@a <-
+p/u/x@a <- p/t/x@a`},
+		"but one that tolerates a failure has one": {one(plan.Task{Name: "t", Hosts: ab[:1], MaxFailures: 1, Steps: steps("x")}), `
+p/t/x@a <-
+p/t/done <- p/t/x@a`},
+		"tasks without hosts or steps are passed through": {one(task("t", ab[:1], "x"), task("none", nil, "x"), task("empty", ab), plan.Module{}, plan.Parallel{}, plan.PerHost{}, task("u", ab[:1], "x")), `
+p/t/x@a <-
+p/u/x@a <- p/t/x@a`},
+		"parallel": {one(task("t", ab[:1], "x"), plan.Parallel{task("u", ab[:1], "x"), plan.Module{Name: "m", Parts: one(task("v", ab[:1], "x"))}}, task("w", ab[:1], "x")), `
+p/t/x@a <-
+p/u/x@a <- p/t/x@a
+p/m/v/x@a <- p/t/x@a
+p/w/x@a <- p/u/x@a p/m/v/x@a`},
+		"per host: nobody waits for others": {one(plan.PerHost{task("t", ab, "x"), plan.Module{Name: "m", Parts: one(task("u", ab, "x"))}}, task("v", ab, "x")), `
+p/t/x@a <-
+p/m/u/x@a <- p/t/x@a
+p/t/x@b <-
+p/m/u/x@b <- p/t/x@b
+p/joined <- p/m/u/x@a p/m/u/x@b
+p/v/x@a <- p/joined
+p/v/x@b <- p/joined
+p/v/done <- p/v/x@a p/v/x@b`},
+		"per host: hosts of one part only": {one(plan.PerHost{task("t", ab[:1], "x"), task("u", ab[1:], "x")}), `
+p/t/x@a <-
+p/u/x@b <-
+p/joined <- p/t/x@a p/u/x@b`},
+		"batches of one": {one(serial), `
+p/s/x@a <-
+p/s/y@a <- p/s/x@a
+p/s/x@b <- p/s/y@a
+p/s/y@b <- p/s/x@b
+p/s/x@c <- p/s/y@b
+p/s/y@c <- p/s/x@c`},
+		"batches of two": {one(pairs), `
+p/s/x@a <-
+p/s/x@b <-
+p/s/batch-1 <- p/s/x@a p/s/x@b
+p/s/x@c <- p/s/batch-1
+p/s/x@d <- p/s/batch-1
+p/s/batch-2 <- p/s/x@c p/s/x@d
+p/s/x@e <- p/s/batch-2`},
+		"per host keeps batches": {one(plan.PerHost{task("t", abc, "x"), serial}), `
+p/t/x@a <-
+p/s/x@a <- p/t/x@a
+p/s/y@a <- p/s/x@a
+p/t/x@b <-
+p/s/x@b <- p/t/x@b p/s/y@a
+p/s/y@b <- p/s/x@b
+p/t/x@c <-
+p/s/x@c <- p/t/x@c p/s/y@b
+p/s/y@c <- p/s/x@c
+p/joined <- p/s/y@a p/s/y@b p/s/y@c`},
+		"per host has a barrier for each tolerant host": {one(plan.PerHost{tolerant}), `
+p/t/x@a <-
+p/t/done <- p/t/x@a
+p/t/x@b <-
+p/t/done-2 <- p/t/x@b
+p/t/x@c <-
+p/t/done-3 <- p/t/x@c
+p/joined <- p/t/done p/t/done-2 p/t/done-3`},
+		"gates": {one(plan.Parallel{gate.Opens(task("api", ab[:1], "x")), plan.PerHost{task("t", abc[1:], "x"), gate.Holds(task("u", abc[1:], "x"))}}), `
+p/api/x@a <-
+p/t/x@b <-
+p/u/x@b <- p/t/x@b p/api/x@a
+p/t/x@c <-
+p/u/x@c <- p/t/x@c p/api/x@a
+p/joined <- p/u/x@b p/u/x@c`},
+		"if": {one(plan.If(true, task("t", ab[:1], "x")), plan.If(false, task("u", ab[:1], "x"))), `
+p/t/x@a <-`},
+	}
+}
+
+func TestShapes(t *testing.T) {
+	for name, c := range shapes() {
+		t.Run(name, func(t *testing.T) {
+			want := strings.TrimPrefix(c.want, "\n") + "\n"
+			got := strings.ReplaceAll(arrows(graph(t, c.parts...)), "<- \n", "<-\n")
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("want (-), have (+):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestDelegation(t *testing.T) {
+	g := graph(t, plan.Task{Name: "t", Hosts: []string{"w1", "w2"}, Steps: func(string) []step.Step {
+		return []step.Step{
+			plan.On("m1", do{"drain"}),
+			do{"upgrade"},
+			step.With(plan.On("m1", do{"uncordon"}), step.Options{Timeout: time.Minute, Limit: "few"}),
+			plan.On("m1", step.With(do{"label"}, step.Options{Timeout: time.Second})),
+		}
+	}})
+	want := map[plan.ID][2]string{
+		"p/t/drain-for-w1@m1": {"m1", "w1"}, "p/t/upgrade@w1": {"w1", "w1"}, "p/t/uncordon-for-w1@m1": {"m1", "w1"}, "p/t/label-for-w1@m1": {"m1", "w1"},
+		"p/t/drain-for-w2@m1": {"m1", "w2"}, "p/t/upgrade@w2": {"w2", "w2"}, "p/t/uncordon-for-w2@m1": {"m1", "w2"}, "p/t/label-for-w2@m1": {"m1", "w2"},
+	}
+	got := map[plan.ID][2]string{}
+	for _, n := range g.Nodes {
+		if n.Barrier() {
+			continue
+		}
+		got[n.ID] = [2]string{n.Host, n.Subject()}
+		if n.Kind != "plan_test.do" {
+			t.Errorf("%s is of kind %s", n.ID, n.Kind)
+		}
+		if o := step.OptionsOf(n.Step); n.What == "uncordon" && (o.Timeout != time.Minute || o.Limit != "few") || n.What == "label" && o.Timeout != time.Second {
+			t.Errorf("%s has options %+v", n.ID, o)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"m1", "w1", "w2"}, g.Hosts()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// asks reads a value, tells writes one.
+type asks struct {
+	What string
+	From step.In[string]
+}
+
+func (a asks) String() string { return a.What }
+
+func (asks) Precheck(context.Context, *runner.Runner) (*step.Change, error) { return nil, nil }
+
+type tells struct {
+	What string
+	To   step.Out[string]
+}
+
+func (a tells) String() string { return a.What }
+
+func (tells) Precheck(context.Context, *runner.Runner) (*step.Change, error) { return nil, nil }
+
+func TestValuesAddEdges(t *testing.T) {
+	v := step.NewValue[string]("token")
+	writer := plan.Task{Name: "w", Hosts: []string{"a"}, Steps: func(string) []step.Step { return []step.Step{tells{"make", v.Out()}, do{"more"}} }}
+	reader := plan.Task{Name: "r", Hosts: []string{"b"}, Steps: func(string) []step.Step {
+		return []step.Step{do{"first"}, step.With(step.Around{What: "use", Before: do{"b"}, Inner: []step.Step{asks{"ask", v.In()}}, After: do{"c"}}, step.Options{})}
+	}}
+	g := graph(t, plan.Parallel{writer, reader})
+	want := `p/w/make@a <- 
+p/w/more@a <- p/w/make@a
+p/r/first@b <- 
+p/r/use@b <- p/r/first@b p/w/make@a
+`
+	if diff := cmp.Diff(want, arrows(g)); diff != "" {
+		t.Error(diff)
+	}
+	_, err := plan.New(plan.Pipeline{Name: "p", Parts: []plan.Part{plan.Parallel{reader, writer}}})
+	if err == nil || err.Error() != "p/r/use@b: reads a value that no earlier step writes" {
+		t.Errorf("got %v", err)
+	}
+}
+
+type unmarshallable struct {
+	do
+	F func()
+}
+
+func TestFaults(t *testing.T) {
+	_, err := plan.New(plan.Pipeline{Name: "p", Parts: []plan.Part{
+		task("t", []string{"a"}, "x", "x"),
+		plan.Task{Name: "u", Hosts: []string{"a"}, Steps: func(string) []step.Step { return []step.Step{unmarshallable{do: do{"bad"}}} }},
+		plan.NewGate("never").Holds(task("v", []string{"a"}, "x")),
+	}})
+	for _, want := range []string{"p/t/x@a: two steps with one description", "p/u/bad@a: json: unsupported type", `p: waits for the gate "never" that no earlier part opens`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in %v", want, err)
+		}
+	}
+}
+
+// TestDigestFollowsSpec has steps that differ in one field only.
+func TestDigestFollowsSpec(t *testing.T) {
+	file := func(text string) plan.Node {
+		g := graph(t, plan.Task{Name: "t", Hosts: []string{"a"}, Steps: func(string) []step.Step {
+			return []step.Step{step.File{Path: "/etc/x", Content: step.Content(text), Mode: 0o600}}
+		}})
+		return g.Nodes[0]
+	}
+	a, again, b := file("secret one"), file("secret one"), file("secret two")
+	if a.Digest == "" || a.Digest != again.Digest || a.Digest == b.Digest || bytes.Equal(a.Spec, b.Spec) {
+		t.Errorf("digests %s %s %s", a.Digest, again.Digest, b.Digest)
+	}
+	if strings.Contains(string(a.Spec), "secret") {
+		t.Errorf("the plan shows content: %s", a.Spec)
+	}
+}
+
+func TestDrawings(t *testing.T) {
+	g := graph(t, plan.Module{Name: "infra", Parts: []plan.Part{
+		task("etcd", []string{"m1", "m2"}, "file /etc/etcd.conf", "service etcd"),
+		plan.PerHost{task("join", []string{"w1"}, `say "hello"`), plan.Task{Name: "mark", Hosts: []string{"w1"}, MaxFailures: 1, Steps: func(h string) []step.Step {
+			return []step.Step{plan.On("m1", do{"label " + h})}
+		}}},
+	}})
+	asJSON, err := json.MarshalIndent(g, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	draw := func(f func(*bytes.Buffer) error) []byte {
+		var b bytes.Buffer
+		if err := f(&b); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	for name, got := range map[string][]byte{
+		"graph.json":    append(asJSON, '\n'),
+		"graph.txt":     draw(func(b *bytes.Buffer) error { return g.WriteText(b) }),
+		"graph.mermaid": draw(func(b *bytes.Buffer) error { return g.WriteMermaid(b) }),
+		"graph.dot":     draw(func(b *bytes.Buffer) error { return g.WriteDOT(b) }),
+	} {
+		golden := filepath.Join("testdata", t.Name(), name)
+		if *update {
+			if err := os.MkdirAll(filepath.Dir(golden), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(golden, got, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			t.Errorf("%s: want (-), have (+):\n%s", name, diff)
+		}
+	}
+	var back plan.ExecutionGraph
+	if err := json.Unmarshal(asJSON, &back); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.EqualFunc(back.Nodes, g.Nodes, func(a, b plan.Node) bool {
+		return a.ID == b.ID && a.Barrier() == b.Barrier() && a.Subject() == b.Subject()
+	}) {
+		t.Error("a graph that was read back differs")
+	}
+}
+
+// big is a pipeline with 30 steps on each host, in all shapes.
+func big(n int) plan.Pipeline {
+	hosts := make([]string, n)
+	for i := range hosts {
+		hosts[i] = fmt.Sprintf("node%04d", i)
+	}
+	var tasks, flow []plan.Part
+	for i := range 5 {
+		tasks = append(tasks, task(fmt.Sprintf("t%d", i), hosts, "one", "two", "three"))
+		flow = append(flow, task(fmt.Sprintf("f%d", i), hosts, "one", "two", "three"))
+	}
+	return plan.Pipeline{Name: "big", Parts: append(tasks, plan.PerHost(flow), task("last", hosts[:1], "end"))}
+}
+
+// TestEdgesAreLinear doubles the hosts.
+func TestEdgesAreLinear(t *testing.T) {
+	count := func(hosts int) (nodes, edges int) {
+		g, err := plan.New(big(hosts))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range g.Nodes {
+			edges += len(n.After)
+		}
+		return len(g.Nodes), edges
+	}
+	n1, e1 := count(100)
+	n2, e2 := count(200)
+	if e2 > 2*e1+10 || n2 > 2*n1+10 || e1 > 2*n1 {
+		t.Errorf("100 hosts: %d nodes, %d edges; 200 hosts: %d nodes, %d edges", n1, e1, n2, e2)
+	}
+}
+
+func BenchmarkPlan1000Hosts(b *testing.B) {
+	p := big(1000)
+	for b.Loop() {
+		if _, err := plan.New(p); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,254 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Facts is what is known of a host, read once per run.
+type Facts struct {
+	Hostname       string            `json:"hostname"`
+	OS             string            `json:"os"`        // ID of os-release(5): debian, rocky...
+	OSLike         []string          `json:"osLike"`    // ID_LIKE of os-release(5)
+	OSVersion      string            `json:"osVersion"` // VERSION_ID of os-release(5)
+	OSName         string            `json:"osName"`    // PRETTY_NAME of os-release(5)
+	Arch           string            `json:"arch"`      // Go's name: amd64, arm64
+	Kernel         string            `json:"kernel"`    // uname -r
+	CgroupVersion  int               `json:"cgroupVersion"`
+	CPUs           int               `json:"cpus"`
+	MemoryMiB      int               `json:"memoryMiB"`
+	Swaps          []string          `json:"swaps"` // active swap devices and files
+	MachineID      string            `json:"machineID"`
+	PackageManager string            `json:"packageManager"` // apt, dnf, yum; empty: none known
+	Systemd        bool              `json:"systemd"`        // PID 1 is systemd
+	Capabilities   uint64            `json:"capabilities"`   // bounding set, capabilities(7)
+	Disks          []Disk            `json:"disks"`
+	Interfaces     []Interface       `json:"interfaces"`
+	Listening      map[int]string    `json:"listening"` // TCP port: process that listens; empty: the kernel, as for NFS
+	Features       map[string]bool   `json:"features"`  // what the kernel can do, see Feature*
+	Clock          int64             `json:"clock"`     // seconds since 1970
+	Skew           time.Duration     `json:"-"`         // how far the clock is ahead of this machine's, to a second or two
+	Leftovers      []string          `json:"leftovers"` // signs of an earlier cluster
+	Filled         []string          `json:"filled"`    // directories asked about that hold something
+	Env            map[string]string `json:"env"`       // kubexm's own record on the host: cluster=NAME, id=pin of its authority
+}
+
+// Kernel features: there as a module that can be loaded, or built in.
+const (
+	FeatureOverlay  = "overlay"
+	FeatureBridgeNF = "br_netfilter"
+	FeatureNFTables = "nf_tables"
+	FeatureIPVS     = "ip_vs"
+	FeatureVXLAN    = "vxlan"
+
+	FeatureConntrackFixed = "conntrack-fixed" // the size of the connection table cannot be set, as in a container
+	FeatureResolved       = "resolved"        // systemd-resolved answers, /etc/resolv.conf names only itself
+)
+
+// featureOf names the feature that a symbol of the running kernel stands for.
+var featureOf = map[string]string{
+	"ovl_fill_super": FeatureOverlay, "br_nf_pre_routing": FeatureBridgeNF, "nft_do_chain": FeatureNFTables,
+	"ip_vs_in": FeatureIPVS, "ip_vs_in_hook": FeatureIPVS, "vxlan_xmit": FeatureVXLAN,
+}
+
+// capSysResource is the bit of CAP_SYS_RESOURCE, linux/capability.h.
+const capSysResource = 24
+
+// CanRaiseLimits reports whether processes may have CAP_SYS_RESOURCE. Without
+// it no OOM score can be lowered.
+func (f *Facts) CanRaiseLimits() bool { return f.Capabilities&(1<<capSysResource) != 0 }
+
+// Is reports whether the host's distribution is one of ids, or like one.
+func (f *Facts) Is(ids ...string) bool {
+	for _, id := range ids {
+		if f.OS == id {
+			return true
+		}
+		for _, like := range f.OSLike {
+			if like == id {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Disk is the file system that holds a path.
+type Disk struct {
+	Path    string `json:"path"`
+	FreeMiB int    `json:"freeMiB"`
+	SizeMiB int    `json:"sizeMiB"`
+	FreeIno int    `json:"freeInodes"`
+}
+
+// Interface is a network interface with its addresses in CIDR form.
+type Interface struct {
+	Name      string   `json:"name"`
+	Addresses []string `json:"addresses"`
+}
+
+// factPaths are the places whose disk space matters.
+var factPaths = []string{"/", "/var/lib", "/usr/local", "/tmp"}
+
+const factsScript = `export LC_ALL=C; s() { printf '\n@%%s\n' "$1"; }
+s hostname; cat /proc/sys/kernel/hostname
+s os; cat /etc/os-release
+s arch; uname -m
+s kernel; uname -r
+s cgroup; if [ -f /sys/fs/cgroup/cgroup.controllers ]; then echo 2; else echo 1; fi
+s cpus; nproc
+s mem; grep MemTotal /proc/meminfo
+s swaps; cat /proc/swaps
+s machineid; cat /etc/machine-id 2>/dev/null
+s pm; for p in apt-get dnf yum; do if command -v $p >/dev/null; then echo $p; break; fi; done
+s init; cat /proc/1/comm
+s caps; grep CapBnd /proc/1/status
+s disks; for p in %[1]s; do echo "$p $(df -Pm $p 2>/dev/null | tail -n 1) $(df -Pi $p 2>/dev/null | tail -n 1)"; done
+s addresses; ip -o addr show 2>/dev/null
+s listening; ss -ltnp 2>/dev/null
+s features
+for m in overlay br_netfilter nf_tables ip_vs vxlan; do if modprobe -nq $m 2>/dev/null; then echo $m; fi; done
+grep -oE ' (ovl_fill_super|br_nf_pre_routing|nft_do_chain|ip_vs_in_hook|ip_vs_in|vxlan_xmit)([[:space:]]|$)' /proc/kallsyms
+f=/proc/sys/net/netfilter/nf_conntrack_max; if [ -e $f ] && ! [ -w $f ]; then echo conntrack-fixed; fi
+if [ -e /run/systemd/resolve/resolv.conf ]; then echo resolved; fi
+s clock; date +%%s
+s leftovers; for f in /etc/kubernetes/admin.conf /etc/kubernetes/kubelet.conf /etc/kubernetes/manifests/kube-apiserver.yaml /var/lib/etcd/member /var/lib/kubelet/config.yaml; do if [ -e $f ]; then echo $f; fi; done
+s filled; for d in %[2]s; do if ls -A "$d" 2>/dev/null | grep -qvx 'lost+found'; then echo "$d"; fi; done
+s env; cat ` + StateDir + `/env 2>/dev/null
+s end`
+
+// Facts reads everything about the host in one round trip. It also tells which of
+// dirs hold something.
+func (r *Runner) Facts(ctx context.Context, dirs ...string) (*Facts, error) {
+	return Memo(r, "facts", func() (*Facts, error) {
+		asked := time.Now()
+		out, err := r.Sh(ctx, fmt.Sprintf(factsScript, strings.Join(factPaths, " "), Quote(dirs...)))
+		if err != nil {
+			return nil, fmt.Errorf("gathering facts of %s: %w", r.Host, err)
+		}
+		f := parseFacts(out)
+		f.Skew = skew(time.Unix(f.Clock, 0), asked, time.Now())
+		return f, nil
+	})
+}
+
+// skew is how far a clock that was read at some moment from asked to answered is
+// outside of that span.
+func skew(clock, asked, answered time.Time) time.Duration {
+	if ahead := clock.Sub(answered); ahead > 0 {
+		return ahead
+	}
+	return min(0, clock.Sub(asked.Truncate(time.Second)))
+}
+
+func parseFacts(out string) *Facts {
+	sec := map[string][]string{}
+	var name string
+	for l := range strings.SplitSeq(out, "\n") {
+		if n, ok := strings.CutPrefix(l, "@"); ok {
+			name = n
+		} else if strings.TrimSpace(l) != "" {
+			sec[name] = append(sec[name], l)
+		}
+	}
+	first := func(n string) string {
+		if len(sec[n]) == 0 {
+			return ""
+		}
+		return strings.TrimSpace(sec[n][0])
+	}
+	osr := keyValues(sec["os"])
+	f := &Facts{
+		Hostname: first("hostname"), OS: osr["ID"], OSLike: strings.Fields(osr["ID_LIKE"]), OSVersion: osr["VERSION_ID"], OSName: osr["PRETTY_NAME"],
+		Arch: goArch(first("arch")), Kernel: first("kernel"), CgroupVersion: number(first("cgroup")), CPUs: number(first("cpus")),
+		MemoryMiB: number(field(first("mem"), 1)) / 1024, MachineID: first("machineid"), Systemd: first("init") == "systemd",
+		PackageManager: strings.TrimSuffix(first("pm"), "-get"), Listening: map[int]string{}, Features: map[string]bool{},
+		Clock: int64(number(first("clock"))), Leftovers: sec["leftovers"], Filled: sec["filled"], Env: keyValues(sec["env"]),
+	}
+	f.Capabilities, _ = strconv.ParseUint(field(first("caps"), 1), 16, 64)
+	for _, l := range skipFirst(sec["swaps"]) {
+		f.Swaps = append(f.Swaps, field(l, 0))
+	}
+	for _, l := range sec["disks"] { // the path, six columns of df -m, six of df -i
+		if w := strings.Fields(l); len(w) == 13 {
+			f.Disks = append(f.Disks, Disk{w[0], number(w[4]), number(w[2]), number(w[10])})
+		}
+	}
+	for _, l := range sec["addresses"] {
+		f.address(l)
+	}
+	for _, l := range sec["listening"] {
+		addr := field(l, 3)
+		if port := number(addr[strings.LastIndex(addr, ":")+1:]); port > 0 {
+			_, rest, _ := strings.Cut(field(l, 5), `(("`)
+			f.Listening[port], _, _ = strings.Cut(rest, `"`)
+		}
+	}
+	for _, l := range sec["features"] {
+		name := strings.TrimSpace(l)
+		if feature, ok := featureOf[name]; ok {
+			name = feature
+		}
+		f.Features[name] = true
+	}
+	return f
+}
+
+// address reads one line of `ip -o addr`: "2: eth0    inet 10.0.0.1/24 ...".
+func (f *Facts) address(l string) {
+	w := strings.Fields(l)
+	if len(w) < 4 || w[2] != "inet" && w[2] != "inet6" {
+		return
+	}
+	if n := len(f.Interfaces); n == 0 || f.Interfaces[n-1].Name != w[1] {
+		f.Interfaces = append(f.Interfaces, Interface{Name: w[1]})
+	}
+	last := &f.Interfaces[len(f.Interfaces)-1]
+	last.Addresses = append(last.Addresses, w[3])
+}
+
+func keyValues(ls []string) map[string]string {
+	m := map[string]string{}
+	for _, l := range ls {
+		if k, v, ok := strings.Cut(l, "="); ok {
+			m[k] = strings.Trim(v, `"'`)
+		}
+	}
+	return m
+}
+
+func goArch(machine string) string {
+	switch machine {
+	case "x86_64":
+		return "amd64"
+	case "aarch64":
+		return "arm64"
+	}
+	return machine
+}
+
+// number returns 0 for what is not a number, as for a fact that is missing.
+func number(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func field(s string, n int) string {
+	if f := strings.Fields(s); n < len(f) {
+		return f[n]
+	}
+	return ""
+}
+
+func skipFirst(ls []string) []string {
+	if len(ls) == 0 {
+		return nil
+	}
+	return ls[1:]
+}

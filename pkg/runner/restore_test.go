@@ -1,0 +1,127 @@
+package runner_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/runner/runnertest"
+)
+
+// disturb lets a program of the machine fail, and returns what mends it.
+func disturb(t *testing.T, m machine, name string) (mend func()) {
+	t.Helper()
+	if h, ok := m.(*runnertest.Host); ok {
+		was := h.Commands[name]
+		h.Commands[name] = func(c *runnertest.Call) int { return c.Failf(1, "No space left on device") }
+		return func() { h.Commands[name] = was }
+	}
+	m.Put("/programs/"+name, "#!/bin/sh\necho No space left on device >&2; exit 1\n", 0o755)
+	return func() { must(t, m.Runner().Remove(t.Context(), "/programs/"+name)) }
+}
+
+// TestRestoreLeavesEditsOfOthers has files that others edit after kubexm did.
+func TestRestoreLeavesEditsOfOthers(t *testing.T) {
+	onEach(t, func(t *testing.T, m machine, r *runner.Runner) {
+		m.Put("/etc/hosts", "127.0.0.1 localhost\n", 0o640)
+		m.Put("/etc/fstab", "/dev/vda1 / ext4\n/swap none swap sw\n", 0o644)
+		edit := func(p, text string) runner.File {
+			return runner.File{Path: p, Data: []byte(text), Mode: 0o640, Edit: "block " + p + "\t# BEGIN it\t# END [it]"}
+		}
+		const block = "# BEGIN it\n10.0.0.1 node1\n# END [it]\n"
+		must(t, r.WriteFiles(t.Context(), edit("/etc/hosts", "127.0.0.1 localhost\n"+block), edit("/etc/new/ours", block),
+			edit("/etc/new/shared", block), edit("/etc/torn", "a\n"+block)))
+		_, err := r.Change(t.Context(), `note 'fstab /etc/fstab'; sed -i 's/^[^#].*[[:space:]]swap[[:space:]]/# kubexm: &/' /etc/fstab
+echo /dev/vdb1 /data xfs >>/etc/fstab; echo 10.9.9.9 nas >>/etc/hosts; echo 10.9.9.9 nas >>/etc/new/shared; printf '# BEGIN it\na\\b  c\n# BEGIN it' >/etc/torn`)
+		must(t, err)
+		must(t, r.WriteFiles(t.Context(), edit("/etc/hosts", "127.0.0.1 localhost\n"+block+"10.9.9.9 nas\n"))) // once more
+		must(t, r.Restore(t.Context(), nil))
+		expect(t, r, "/etc/hosts file 640 root:root 127.0.0.1 localhost\n10.9.9.9 nas", "/etc/fstab file 644 root:root /dev/vda1 / ext4\n/swap none swap sw\n/dev/vdb1 /data xfs",
+			"/etc/new/ours missing", "/etc/new/shared file 640 root:root 10.9.9.9 nas", "/var/lib/kubexm missing")
+		torn, err := r.ReadFiles(t.Context(), "/etc/torn")
+		must(t, err)
+		if got := string(torn["/etc/torn"].Data); got != "# BEGIN it\na\\b  c\n# BEGIN it\n" {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// TestRestoreLosesNothing has a disk to which nothing can be copied, and no power
+// when a file was half put back.
+func TestRestoreLosesNothing(t *testing.T) {
+	onEach(t, func(t *testing.T, m machine, r *runner.Runner) {
+		m.Put("/etc/kept", "original\n", 0o640)
+		m.Put("/etc/shared", "theirs\n", 0o644)
+		must(t, r.WriteFiles(t.Context(), runner.File{Path: "/etc/kept", Data: []byte("changed"), Mode: 0o644}, runner.File{Path: "/etc/ours", Mode: 0o644},
+			runner.File{Path: "/etc/shared", Data: []byte("theirs\nB\nE\n"), Mode: 0o644, Edit: "block /etc/shared\tB\tE"}))
+		m.Put("/etc/ours.kubexm", "half", 0o600)
+		mend := disturb(t, m, "cp")
+		if err := r.Restore(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "not put back: /etc/shared /etc/kept") {
+			t.Errorf("got %v", err)
+		}
+		expect(t, r, "/etc/kept file 644 root:root changed", "/etc/shared file 644 root:root theirs\nB\nE", "/etc/shared.kubexm missing",
+			"/var/lib/kubexm/before/etc/kept file 640 root:root original", "/etc/ours missing", "/etc/ours.kubexm missing")
+		mend()
+		m.Put("/etc/kept.kubexm", "half", 0o600)
+		must(t, r.Restore(t.Context(), nil))
+		expect(t, r, "/etc/kept file 640 root:root original", "/etc/kept.kubexm missing", "/etc/shared file 644 root:root theirs", "/var/lib/kubexm missing")
+	})
+}
+
+// TestNoHalfFiles writes to a disk that has no room.
+func TestNoHalfFiles(t *testing.T) {
+	onEach(t, func(t *testing.T, m machine, r *runner.Runner) {
+		for _, program := range []string{"dd", "chmod", "mv"} {
+			mend := disturb(t, m, program)
+			if err := r.WriteFiles(t.Context(), runner.File{Path: "/etc/key", Data: []byte("private"), Mode: 0o600}); err == nil || !strings.Contains(err.Error(), "No space left") {
+				t.Errorf("%s: got %v", program, err)
+			}
+			if err := r.Upload(t.Context(), upload("/etc/tool", "program")); err == nil || !strings.Contains(err.Error(), "No space left") {
+				t.Errorf("%s: got %v", program, err)
+			}
+			mend()
+			expect(t, r, "/etc/key missing", "/etc/key.kubexm missing", "/etc/tool missing", "/etc/tool.kubexm missing")
+		}
+	})
+}
+
+// TestNotesAreOnTheDiskFirst lists what is brought to the disk, and when.
+func TestNotesAreOnTheDiskFirst(t *testing.T) {
+	onEach(t, func(t *testing.T, m machine, r *runner.Runner) {
+		const names, plain = "synced() { f=; for p in \"$@\"; do f=\"$f $p\"; done; [ -e /etc/b ] && f=\"$f late\"; echo \"$f\" >>/log; }\n", "synced \"$@\"; [ $# = 0 ]"
+		m.Put("/programs/sync", "#!/bin/sh\n"+names+plain, 0o755)
+		if h, ok := m.(*runnertest.Host); ok {
+			h.Commands["sync"] = func(c *runnertest.Call) int {
+				text, _ := h.Get("/log")
+				if text += strings.Join(append([]string{""}, c.Args[1:]...), " "); h.Mode("/etc/b") != 0 {
+					text += " late"
+				}
+				h.Put("/log", text+"\n", 0o644)
+				return min(1, len(c.Args)-1) // an old one
+			}
+		}
+		m.Put("/etc/a", "was\n", 0o644)
+		files := []runner.File{{Path: "/etc/a", Mode: 0o644}, {Path: "/etc/b", Mode: 0o644}, {Path: "/etc/c", Mode: 0o644}}
+		must(t, r.WriteFiles(t.Context(), files...))
+		must(t, r.WriteFiles(t.Context(), files...)) // nothing is noted
+		_, err := r.Change(t.Context(), "note one; note two; note one")
+		must(t, err)
+		log, err := r.Sh(t.Context(), "cat /log")
+		must(t, err)
+		want := " /var/lib/kubexm/before/etc/a.part\n\n /var/lib/kubexm/ledger\n\n /var/lib/kubexm/ledger late\n late\n /var/lib/kubexm/ledger late\n late"
+		if diff := cmp.Diff(want, log); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// TestRoomIsAddedUp uploads to directories of one file system.
+func TestRoomIsAddedUp(t *testing.T) {
+	a, b := upload("/opt/a/one", "x"), upload("/srv/b/two", "x")
+	a.Size, b.Size = 25<<30, 25<<30 // of 38 GiB
+	if err := runnertest.Debian12("node1").Runner().Upload(t.Context(), a, b); status(err) != 28 || !strings.Contains(err.Error(), "no space: /srv/b has ") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,100 @@
+// Package runner offers typed operations on one host, written once over a
+// connector: commands, files, units, facts. One call is one round trip unless
+// its comment says otherwise.
+package runner
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kubexm/kubexm/pkg/connector"
+)
+
+// StateDir holds what kubexm remembers on a host: the ledger of what it
+// changed, what was there before, and the checksums of large files.
+const StateDir = "/var/lib/kubexm"
+
+// Runner works on one host as root. It is safe for concurrent use.
+type Runner struct {
+	Host string // name, for messages
+
+	conn  connector.Connector
+	trips atomic.Int64
+	memo  sync.Map
+}
+
+// New returns a Runner for the named host.
+func New(host string, conn connector.Connector) *Runner { return &Runner{Host: host, conn: conn} }
+
+// RoundTrips counts the commands and connections made so far.
+func (r *Runner) RoundTrips() int64 { return r.trips.Load() }
+
+// Close ends the connection to the host.
+func (r *Runner) Close() error { return r.conn.Close() }
+
+// Exec runs a shell command line as root with the given streams.
+func (r *Runner) Exec(ctx context.Context, line string, in io.Reader, out io.Writer) error {
+	r.trips.Add(1)
+	return r.conn.Exec(ctx, connector.Cmd{Line: line, Sudo: true, Stdin: in, Stdout: out})
+}
+
+// Sh runs a shell script as root and returns its standard output without the
+// last newline.
+func (r *Runner) Sh(ctx context.Context, script string) (string, error) {
+	var out bytes.Buffer
+	err := r.Exec(ctx, script, nil, &out)
+	return strings.TrimRight(out.String(), "\n"), err
+}
+
+// User runs a shell script as the login user and returns its standard output
+// as it is.
+func (r *Runner) User(ctx context.Context, script string) (string, error) {
+	var out bytes.Buffer
+	r.trips.Add(1)
+	err := r.conn.Exec(ctx, connector.Cmd{Line: script, Stdout: &out})
+	return out.String(), err
+}
+
+// Run runs one command as root and returns its standard output without the
+// last newline.
+func (r *Runner) Run(ctx context.Context, name string, args ...string) (string, error) {
+	return r.Sh(ctx, Quote(append([]string{name}, args...)...))
+}
+
+// Dial connects from the host: "tcp" or "unix".
+func (r *Runner) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	r.trips.Add(1)
+	return r.conn.Dial(ctx, network, address)
+}
+
+// Memo returns what was stored under key, or what make returns the first time.
+// It keeps clients that are made once for each host and run.
+func Memo[T any](r *Runner, key string, mk func() (T, error)) (T, error) {
+	once, _ := r.memo.LoadOrStore(key, sync.OnceValues(mk))
+	f, ok := once.(func() (T, error))
+	if !ok {
+		var zero T
+		return zero, fmt.Errorf("memo %q on %s holds another type", key, r.Host)
+	}
+	return f()
+}
+
+// Quote quotes words for a POSIX shell.
+func Quote(words ...string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+"
+	q := make([]string, len(words))
+	for i, w := range words {
+		if w != "" && strings.Trim(w, plain) == "" {
+			q[i] = w
+			continue
+		}
+		q[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+	}
+	return strings.Join(q, " ")
+}

@@ -1,0 +1,61 @@
+package runnertest
+
+import (
+	"errors"
+	"path"
+
+	"mvdan.cc/sh/v3/interp"
+)
+
+// ls lists names, one a line.
+func ls(c *Call) int {
+	o, dirs, ok := c.opts("A1", "")
+	if !ok || len(dirs) != 1 {
+		return c.Unknown()
+	}
+	i, err := c.fs.stat(c.path(dirs[0]), true)
+	if err != nil {
+		return c.Failf(2, "cannot access '%s': %s", dirs[0], sentence(errors.Unwrap(err)))
+	}
+	if !i.IsDir() {
+		c.Printf("%s\n", dirs[0])
+		return 0
+	}
+	list, err := c.fs.readDir(c.path(dirs[0]))
+	if err != nil {
+		return c.fail(err)
+	}
+	for _, e := range list {
+		if o["A"] != "" || e.Name()[0] != '.' {
+			c.Printf("%s\n", e.Name())
+		}
+	}
+	return 0
+}
+
+// flock runs a command under a lock; two at a time are not simulated.
+func flock(c *Call) int {
+	args := c.Args[1:]
+	if len(args) > 2 && args[0] == "-w" {
+		args = args[2:]
+	}
+	if len(args) < 2 {
+		return c.Unknown()
+	}
+	if !c.fs.exists(path.Dir(c.path(args[0]))) {
+		return c.Failf(66, "cannot open lock file %s: No such file or directory", args[0])
+	}
+	c.put(c.path(args[0]), "", 0o644)
+	err := c.exec(args[1:])
+	var status interp.ExitStatus
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &status):
+		return int(status)
+	}
+	return c.Unknown()
+}
+
+func basename(c *Call) int { c.Printf("%s\n", path.Base(c.Args[1])); return 0 }
+func dirname(c *Call) int  { c.Printf("%s\n", path.Dir(c.Args[1])); return 0 }

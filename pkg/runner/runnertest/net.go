@@ -1,0 +1,147 @@
+package runnertest
+
+import (
+	"net/netip"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+func ip(c *Call) int {
+	switch strings.Join(c.Args[1:], " ") {
+	case "-o addr show":
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for i, name := range sorted(c.addrs) {
+			family := "inet"
+			if netip.MustParsePrefix(c.addrs[name]).Addr().Is6() {
+				family = "inet6"
+			}
+			c.Printf("%d: %s    %s %s scope global %s\\       valid_lft forever preferred_lft forever\n", i+2, name, family, c.addrs[name], name)
+		}
+		return 0
+	}
+	if len(c.Args) == 4 && c.Args[1] == "link" && (c.Args[2] == "delete" || c.Args[2] == "show") {
+		if !c.fs.exists("/sys/class/net/" + c.Args[3]) {
+			return c.Failf(1, "Cannot find device %q", c.Args[3])
+		}
+		if c.Args[2] == "show" {
+			c.Printf("3: %s: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500\n", c.Args[3])
+			return 0
+		}
+		c.SetAddr(c.Args[3], "")
+		c.changed("ip link delete %s", c.Args[3])
+		return 0
+	}
+	return c.Unknown()
+}
+
+// SetAddr gives an interface its address in CIDR form; an empty one removes the interface.
+func (h *Host) SetAddr(name, cidr string) {
+	h.mu.Lock()
+	h.addrs[name] = cidr
+	if cidr == "" {
+		delete(h.addrs, name)
+	}
+	h.mu.Unlock()
+	if cidr == "" {
+		h.fs.drop("/sys/class/net/" + name)
+	} else {
+		h.put("/sys/class/net/"+name+"/operstate", "up\n", 0o444)
+	}
+}
+
+// Listen lets a process listen on a TCP port; an empty name ends that.
+func (h *Host) Listen(port int, process string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.listen[port] = process
+	if process == "" {
+		delete(h.listen, port)
+	}
+}
+
+func ss(c *Call) int {
+	switch strings.Join(c.Args[1:], " ") {
+	case "-ltnp":
+		c.Printf("State  Recv-Q Send-Q Local Address:Port Peer Address:PortProcess\n")
+	case "-Hltnp":
+		if c.Systemd < 230 { // as old as the ss that has no -H
+			return c.Failf(255, "invalid option -- 'H'")
+		}
+	default:
+		return c.Unknown()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p := range 65536 {
+		if name := c.listen[p]; name != "" {
+			c.Printf("LISTEN 0      4096   0.0.0.0:%d      0.0.0.0:*    users:((%s,pid=%d,fd=3))\n", p, strconv.Quote(name), 400+p%100)
+		}
+	}
+	return 0
+}
+
+// AddRules adds packet filter rules: table is "iptables", "ip6tables", or an nft table such as "ip kube-proxy".
+func (h *Host) AddRules(table string, lines ...string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.rules[table] = append(h.rules[table], lines...)
+}
+
+func rulesSave(c *Call) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l := c.rules[strings.TrimSuffix(path.Base(c.Args[0]), "-save")]; len(l) > 0 {
+		c.lines(slices.Concat([]string{"*filter"}, l, []string{"COMMIT"}))
+	}
+	return 0
+}
+
+func rulesRestore(c *Call) int {
+	b, _ := c.input(nil)
+	table := strings.TrimSuffix(path.Base(c.Args[0]), "-restore")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rules[table] = slices.DeleteFunc(splitLines(b), func(l string) bool { return l == "*filter" || l == "COMMIT" })
+	c.log = append(c.log, "restore "+table)
+	return 0
+}
+
+func nft(c *Call) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch args := strings.Join(c.Args[1:], " "); {
+	case args == "list tables":
+		for _, t := range sorted(c.rules) {
+			if strings.Contains(t, " ") {
+				c.Printf("table %s\n", t)
+			}
+		}
+	case strings.HasPrefix(args, "list table "):
+		t := strings.TrimPrefix(args, "list table ")
+		if _, ok := c.rules[t]; !ok {
+			return c.Failf(1, "Error: No such file or directory")
+		}
+		c.lines(slices.Concat([]string{"table " + t + " {"}, c.rules[t], []string{"}"}))
+	case strings.HasPrefix(args, "delete table "):
+		t := strings.TrimPrefix(args, "delete table ")
+		if _, ok := c.rules[t]; !ok {
+			return c.Failf(1, "Error: No such file or directory")
+		}
+		delete(c.rules, t)
+		c.log = append(c.log, "delete table "+t)
+	default:
+		return c.Unknown()
+	}
+	return 0
+}
+
+func ipvsadm(c *Call) int {
+	if len(c.Args) != 2 || c.Args[1] != "-C" {
+		return c.Unknown()
+	}
+	c.changed("ipvsadm -C")
+	return 0
+}

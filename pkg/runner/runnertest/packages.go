@@ -1,0 +1,339 @@
+package runnertest
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// Package is an operating system package.
+type Package struct {
+	Depends  []string
+	Provides []string          // further names
+	Files    map[string]string // path -> content; programs are those in a bin or sbin directory
+	Units    []string          // units that it brings: Debian enables and starts them, the others do not
+}
+
+// install installs packages with what they need; the log has all of them.
+func (h *Host) install(names []string) (missing string) {
+	names = slices.Clone(names)
+	for i, n := range names {
+		if _, ok := h.Repo[n]; ok {
+			continue
+		}
+		if names[i] = h.provider(n, sorted(h.Repo)); names[i] == "" {
+			return n
+		}
+	}
+	for _, n := range names {
+		h.mu.Lock()
+		have := h.packages[n]
+		h.packages[n] = true
+		h.mu.Unlock()
+		if have {
+			continue
+		}
+		p := h.Repo[n]
+		if missing := h.install(p.Depends); missing != "" {
+			return missing
+		}
+		h.changed("install %s", n)
+		for f, text := range p.Files {
+			h.put(f, text, modeOf(f))
+		}
+		h.policy(p)
+	}
+	return ""
+}
+
+// provider is the one of packages that has, or provides, a name; empty: none.
+func (h *Host) provider(name string, packages []string) string {
+	for _, p := range packages {
+		if p == name || slices.Contains(h.Repo[p].Provides, name) {
+			return p
+		}
+	}
+	return ""
+}
+
+func modeOf(p string) (mode uint32) {
+	if dir := path.Base(path.Dir(p)); dir == "bin" || dir == "sbin" {
+		return 0o755
+	}
+	return 0o644
+}
+
+// policy enables and starts units as Debian does when it installs a package.
+func (h *Host) policy(p Package) {
+	if h.Manager != "apt" {
+		return
+	}
+	h.systemd.Lock()
+	defer h.systemd.Unlock()
+	for _, name := range p.Units {
+		if u := h.unit(name); u != nil {
+			h.enable(name, u)
+			_ = h.start(name, h.unit(name)) // a unit that fails does not fail the installation
+		}
+	}
+}
+
+// needed maps those of names that stay, as packages that stay need them, to one of these.
+func (h *Host) needed(names []string) map[string]string {
+	stay := map[string]string{}
+	for again := true; again; {
+		again = false
+		for _, other := range h.Installed() {
+			if slices.Contains(names, other) && stay[other] == "" {
+				continue
+			}
+			for _, n := range h.Repo[other].Depends {
+				if slices.Contains(names, n) && stay[n] == "" {
+					stay[n], again = other, true
+				}
+			}
+		}
+	}
+	return stay
+}
+
+// removePackage removes a package and its files.
+func (h *Host) removePackage(n string) {
+	h.mu.Lock()
+	delete(h.packages, n)
+	h.mu.Unlock()
+	h.changed("remove %s", n)
+	h.systemd.Lock()
+	defer h.systemd.Unlock()
+	for _, name := range h.Repo[n].Units {
+		if u := h.unit(name); u != nil {
+			h.stop(name, u)
+			h.disable(name)
+		}
+	}
+	for f := range h.Repo[n].Files {
+		h.fs.drop(f)
+		for d := path.Dir(f); h.fs.remove(d, false) == nil; d = path.Dir(d) { // directories that got empty
+		}
+	}
+	h.reload()
+}
+
+// missing lists what an installation of names would bring.
+func (h *Host) missing(names []string) (list []string) {
+	for _, n := range names {
+		n = h.provider(n, sorted(h.Repo))
+		if have := h.Installed(); n != "" && !slices.Contains(have, n) {
+			list = append(append(list, h.missing(h.Repo[n].Depends)...), n)
+		}
+	}
+	return list
+}
+
+// Installed lists the installed packages.
+func (h *Host) Installed() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return sorted(h.packages)
+}
+
+func apt() map[string]Command {
+	return map[string]Command{"dpkg-query": dpkgQuery, "apt-get": aptGet, "dpkg": dpkg, "apt-mark": nil, "dnf": nil, "yum": nil, "rpm": nil}
+}
+
+func rpm() map[string]Command {
+	return map[string]Command{"rpm": rpmQuery, "dnf": dnf, "yum": dnf, "dpkg-query": nil, "apt-get": nil, "dpkg": nil}
+}
+
+func dpkgQuery(c *Call) int {
+	o, names, ok := c.opts("W", "f")
+	if !ok || o["W"] == "" {
+		return c.Unknown()
+	}
+	have := c.Installed()
+	status := 0
+	if len(names) == 0 {
+		names = have
+	}
+	for _, n := range names {
+		if !slices.Contains(have, n) {
+			status = c.Failf(1, "no packages found matching %s", n)
+			continue
+		}
+		out := strings.NewReplacer("${db:Status-Status}", "installed", "${Package}", n, "${Version}", "1.0", `\n`, "\n").Replace(o["f"])
+		if strings.Contains(out, "${") {
+			return c.Unknown()
+		}
+		c.Printf("%s", out)
+	}
+	return status
+}
+
+func aptGet(c *Call) int {
+	o, args, ok := c.opts("qys", "o", "--no-install-recommends", "--allow-downgrades", "--purge", "--auto-remove")
+	if !ok || len(args) == 0 {
+		return c.Unknown()
+	}
+	switch args[0] {
+	case "update":
+		if c.Offline {
+			return c.Failf(100, "Failed to fetch: Temporary failure resolving")
+		}
+		c.mu.Lock()
+		c.lists = true
+		c.mu.Unlock()
+		return 0
+	case "check":
+		return 0
+	case "install":
+		c.mu.Lock()
+		lists := c.lists
+		c.mu.Unlock()
+		if !lists {
+			return c.Failf(100, "E: Unable to locate package %s", args[1])
+		}
+		for _, n := range args[1:] {
+			if c.provider(n, sorted(c.Repo)) == "" && !slices.Contains(c.Installed(), n) {
+				return c.Failf(100, "E: Unable to locate package %s", n)
+			}
+		}
+		if o["s"] != "" {
+			for _, n := range c.missing(args[1:]) {
+				c.Printf("Inst %s (1.0 Debian:12 [amd64])\n", n)
+			}
+			return 0
+		}
+		if o["y"] == "" {
+			return c.Failf(1, "Abort.")
+		}
+		if missing := c.install(args[1:]); missing != "" {
+			return c.Failf(100, "E: Unable to locate package %s", missing)
+		}
+		return 0
+	}
+	return c.Unknown()
+}
+
+func dpkg(c *Call) int {
+	if len(c.Args) < 3 || c.Args[1] != "--purge" {
+		return c.Unknown()
+	}
+	names, status := c.Args[2:], 0
+	stay := c.needed(names)
+	for _, n := range names {
+		switch {
+		case !slices.Contains(c.Installed(), n):
+			c.Failf(0, "warning: ignoring request to remove %s which isn't installed", n)
+		case stay[n] != "":
+			status = c.Failf(1, "dependency problems prevent removal of %s:\n %s depends on %s.", n, stay[n], n)
+		default:
+			c.removePackage(n)
+		}
+	}
+	return status
+}
+
+// rpmErase removes all or none.
+func rpmErase(c *Call) int {
+	names, status := c.Args[2:], 0
+	stay := c.needed(names)
+	for _, n := range names {
+		if !slices.Contains(c.Installed(), n) {
+			status = c.Failf(1, "error: package %s is not installed", n)
+		} else if stay[n] != "" {
+			status = c.Failf(1, "error: Failed dependencies:\n\t%s is needed by (installed) %s-1-1.x86_64", n, stay[n])
+		}
+	}
+	for _, n := range names {
+		if status == 0 {
+			c.removePackage(n)
+		}
+	}
+	return status
+}
+
+func rpmQuery(c *Call) int {
+	if len(c.Args) > 2 && c.Args[1] == "-e" {
+		return rpmErase(c)
+	}
+	if len(c.Args) == 4 && c.Args[1] == "-q" && c.Args[2] == "--whatprovides" {
+		p := c.provider(c.Args[3], c.Installed())
+		if p == "" {
+			c.Printf("no package provides %s\n", c.Args[3])
+			return 1
+		}
+		c.Printf("%s-1-1.x86_64\n", p)
+		return 0
+	}
+	var names []string
+	format, all := "", false
+	for i := 1; i < len(c.Args); i++ {
+		switch a := c.Args[i]; {
+		case a == "-qa":
+			all = true
+		case a == "--qf" && i+1 < len(c.Args):
+			i++
+			format = c.Args[i]
+		case strings.HasPrefix(a, "-"):
+			return c.Unknown()
+		default:
+			names = append(names, a)
+		}
+	}
+	if !all || format != `%{NAME}\n` {
+		return c.Unknown()
+	}
+	for _, n := range c.Installed() {
+		if len(names) == 0 || slices.Contains(names, n) {
+			c.Printf("%s\n", n)
+		}
+	}
+	return 0
+}
+
+func dnf(c *Call) int {
+	o, args, ok := c.opts("qy", "", "--setopt", "--disablerepo", "--enablerepo", "--nobest", "--assumeno")
+	if !ok || len(args) == 0 {
+		return c.Unknown()
+	}
+	_, plan := o["--assumeno"]
+	switch {
+	case args[0] != "install":
+		return c.Unknown()
+	case plan && !c.Offline:
+		c.Printf("Dependencies resolved.\n====\n Package        Architecture\n====\nUpgrading:\n bash           x86_64   5.2   baseos   1 M\nInstalling:\n")
+		for _, n := range c.missing(args[1:]) {
+			c.Printf(" %s\n                x86_64   1.0-1   appstream   300 k\nInstalling dependencies:\n", n)
+		}
+		return c.Failf(1, "Operation aborted.")
+	case o["y"] == "" && !plan:
+		return c.Failf(1, "Operation aborted.")
+	case c.Offline:
+		return c.Failf(1, "Error: Failed to download metadata for repo")
+	default:
+		if missing := c.install(args[1:]); missing != "" {
+			return c.Failf(1, "Error: Unable to find a match: %s", missing)
+		}
+	}
+	return 0
+}
+
+// nodePackages are the packages that a Kubernetes node needs, as they are in the
+// repositories of both families of distributions.
+func nodePackages() map[string]Package {
+	repo := map[string]Package{}
+	for _, n := range strings.Fields("conntrack conntrack-tools ebtables ethtool ipset socat ipvsadm nftables iptables libnftables1 libxtables12 libwrap0") {
+		repo[n] = Package{Files: map[string]string{"/usr/share/doc/" + n + "/copyright": n + "\n"}}
+	}
+	for n, files := range map[string]string{"nftables": "nft", "iptables": "iptables-save iptables-restore ip6tables-save ip6tables-restore", "ipvsadm": "ipvsadm"} {
+		for _, f := range strings.Fields(files) {
+			repo[n].Files["/usr/sbin/"+f] = "ELF"
+		}
+	}
+	for n, depends := range map[string]string{"nftables": "libnftables1", "iptables": "libxtables12", "socat": "libwrap0"} {
+		p := repo[n]
+		p.Depends = strings.Fields(depends)
+		repo[n] = p
+	}
+	return repo
+}

@@ -1,0 +1,109 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// Sum is the checksum and the permissions of a file on a host.
+type Sum struct {
+	SHA256 string // lower-case hex
+	Mode   fs.FileMode
+}
+
+// sums prints "mode sha256 path" of each large file. A checksum that Upload
+// recorded is believed while size, change time and inode are still the same, so
+// that looking again costs no reading of hundreds of megabytes.
+const sums = `S=` + StateDir + `/sums
+hash() { if command -v openssl >/dev/null; then h=$(openssl dgst -sha256 -r "$1"); else h=$(sha256sum "$1"); fi; echo "${h%% *}"; }
+sums() { stat -c '%a %s %z %i %n' "$@" 2>/dev/null | while read -r mode size day time zone inode f; do
+[ -f "$f" ] || continue; h=
+if [ -f "$S$f" ]; then read -r h id <"$S$f"; [ "$id" = "$size $day $time $zone $inode" ] || h=; fi
+echo "$mode ${h:-$(hash "$f")} $f"; done; }
+`
+
+// Sums returns the checksums of files; a path that does not exist is missing
+// from the result.
+func (r *Runner) Sums(ctx context.Context, paths ...string) (map[string]Sum, error) {
+	out, err := r.Sh(ctx, sums+"sums "+Quote(paths...))
+	if err != nil {
+		return nil, fmt.Errorf("reading checksums: %w", err)
+	}
+	found := map[string]Sum{}
+	for _, l := range lines(out) {
+		f := strings.SplitN(l, " ", 3)
+		var mode uint32
+		if len(f) != 3 {
+			return nil, fmt.Errorf("reading checksums: unexpected answer %q", l)
+		}
+		if _, err := fmt.Sscanf(f[0], "%o", &mode); err != nil {
+			return nil, fmt.Errorf("reading checksums: unexpected answer %q", l)
+		}
+		found[f[2]] = Sum{SHA256: f[1], Mode: fs.FileMode(mode)}
+	}
+	return found, nil
+}
+
+// Upload is a large file on its way to a host.
+type Upload struct {
+	Path   string // on the host
+	Mode   fs.FileMode
+	Size   int64  // bytes
+	SHA256 string // lower-case hex
+	Data   io.Reader
+}
+
+// noSpace is the exit status of an upload for which there is no space: ENOSPC.
+const noSpace = 28
+
+// room takes a directory and the KiB that will be written there, and adds up those of one
+// file system. take takes a path, a size, a checksum and permissions, and the content
+// from standard input; whatever fails leaves no half file.
+const take = `rooms=
+room() { made "$1"; free=$(df -Pk "${1:-/}" | { read -r _; read -r _ _ _ f _; echo "$f"; })
+d=$(stat -c %d "${1:-/}"); rooms="$rooms $d:$2"; need=0; for w in $rooms; do case $w in "$d":*) need=$((need+${w#*:}));; esac; done
+if [ "$free" -lt "$need" ]; then echo "no space: ${1:-/} has $free KiB free, $need KiB are needed" >&2; exit 28; fi; }
+take() { keep "$1"; t=$1.kubexm; { bytes "$2" >"$t" && right "$1" "$3" && chmod "$4" "$t" && safe "$t" && mv -fT "$t" "$1"; } || drop $?
+mkdir -p "$S${1%/*}"; echo "$h $(stat -c '%s %z %i' "$1")" >"$S$1"; }
+right() { h=$(hash "$t"); [ "$h" = "$2" ] || { echo "checksum of $1 on the host is $h, want $2" >&2; return 65; }; }
+` + receive
+
+// Upload streams large files to a host, one after the other in one round trip:
+// each is written beside its place, checked there against its checksum, synced to
+// disk, then put in place atomically. Those before a failure stay.
+func (r *Runner) Upload(ctx context.Context, files ...Upload) error {
+	var dirs []string
+	var data []io.Reader
+	var script strings.Builder
+	need := map[string]int64{}
+	for _, f := range files {
+		dir := path.Dir(f.Path)
+		if need[dir] == 0 {
+			dirs = append(dirs, dir)
+		}
+		need[dir] += f.Size/1024 + 1
+		data = append(data, f.Data)
+	}
+	for _, d := range dirs {
+		fmt.Fprintf(&script, "room %s %d\n", Quote(strings.TrimSuffix(d, "/")), need[d])
+	}
+	for _, f := range files {
+		fmt.Fprintf(&script, "take %s %d %s %04o\n", Quote(f.Path), f.Size, f.SHA256, f.Mode.Perm())
+	}
+	if err := r.change(ctx, sums+take, script.String(), io.MultiReader(data...), nil); err != nil {
+		err = fmt.Errorf("uploading %s: %w", describe(files[0].Path, len(files)), err)
+		if exit := (*connector.ExitError)(nil); errors.As(err, &exit) && exit.Code == noSpace {
+			err = fault.Advise(err, "free space on "+r.Host+", or mount a larger disk there")
+		}
+		return err
+	}
+	return nil
+}

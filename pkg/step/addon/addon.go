@@ -1,0 +1,77 @@
+// Package addon holds the steps that install what runs in every cluster: the
+// network plugin and the DNS server.
+package addon
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/templates"
+)
+
+// Flannel installs the network plugin flannel.
+func Flannel(c *cluster.Cluster) step.Step {
+	f := c.Spec.Network.Flannel
+	data := struct {
+		PodCIDR, Backend, Image, CNIImage, Digest, APIHost string
+		APIPort                                            int
+		NFTables                                           bool
+	}{
+		PodCIDR: c.Spec.Network.PodCIDR, Backend: f.Backend, Image: c.Image("flannel"), CNIImage: c.Image("flannel-cni"),
+		APIHost: c.Spec.LoadBalancer.Domain, APIPort: c.Spec.LoadBalancer.Port, NFTables: c.ProxyMode() == v1alpha1.ProxyNFTables,
+	}
+	data.Digest = digest(templates.Render("flannel/flannel", data))
+	return apply(c, "flannel", templates.Render("flannel/flannel", data))
+}
+
+// FlannelReady waits until flannel runs on every node.
+func FlannelReady(c *cluster.Cluster) step.Step {
+	return step.RolledOut{What: "flannel", API: c.API(c.FirstMaster()), Objects: workload("DaemonSet", "kube-flannel", "kube-flannel-ds")}
+}
+
+// CoreDNS installs the cluster's DNS server.
+func CoreDNS(c *cluster.Cluster) step.Step {
+	data := struct {
+		Corefile, ClusterIP, Image, Digest string
+		Replicas                           int
+	}{Corefile(c), c.DNSIP(), c.Image("coredns"), "", c.Spec.DNS.CoreDNS.Replicas}
+	data.Digest = digest(templates.Render("coredns/coredns", data))
+	return apply(c, "coredns", templates.Render("coredns/coredns", data))
+}
+
+// CoreDNSReady waits until the DNS server answers.
+func CoreDNSReady(c *cluster.Cluster) step.Step {
+	return step.RolledOut{What: "coredns", API: c.API(c.FirstMaster()), Objects: workload("Deployment", "kube-system", "coredns")}
+}
+
+// Corefile is the configuration of the DNS server.
+func Corefile(c *cluster.Cluster) string {
+	upstream := c.Spec.DNS.CoreDNS.Upstream
+	if len(upstream) == 0 {
+		upstream = []string{"/etc/resolv.conf"}
+	}
+	return strings.TrimSpace(string(templates.Render("coredns/corefile", struct {
+		Domain   string
+		Upstream []string
+		Zones    any
+	}{c.Spec.Kubernetes.DNSDomain, upstream, c.Spec.DNS.CoreDNS.ExternalZones})))
+}
+
+func apply(c *cluster.Cluster, what string, objects []byte) step.Step {
+	return step.Apply{What: what, API: c.API(c.FirstMaster()), Objects: objects}
+}
+
+func workload(kind, namespace, name string) []byte {
+	return []byte("{apiVersion: apps/v1, kind: " + kind + ", metadata: {namespace: " + namespace + ", name: " + name + "}}")
+}
+
+// digest changes the pods of a workload with all that is rendered for it, so
+// that they start anew when their configuration changes.
+func digest(objects []byte) string {
+	sum := sha256.Sum256(objects)
+	return hex.EncodeToString(sum[:8])
+}

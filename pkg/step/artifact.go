@@ -1,0 +1,143 @@
+package step
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/runner"
+)
+
+// LimitTransfer is the engine limit for steps that move much data.
+const LimitTransfer = "transfer"
+
+// Fetch ensures that an artifact is in the store of the control machine.
+type Fetch struct {
+	Artifact resource.Artifact
+	Store    *resource.Store
+}
+
+func (f Fetch) String() string { return "download " + f.Artifact.String() }
+
+// Precheck looks into the store; it asks no server.
+func (f Fetch) Precheck(ctx context.Context, _ *runner.Runner) (*Change, error) {
+	if _, err := f.Store.Members(ctx, f.Artifact); err == nil {
+		return nil, nil
+	}
+	return &Change{Diff: "+ " + f.Artifact.String(), Run: func(ctx context.Context) error {
+		_, err := f.Store.Fetch(ctx, f.Artifact, Progress(ctx))
+		if err != nil {
+			return err
+		}
+		_, err = f.Store.Members(ctx, f.Artifact)
+		return err
+	}}, nil
+}
+
+// Programs says which programs of an artifact go into which directory of a host.
+type Programs struct {
+	Artifact resource.Artifact
+	Dir      string
+	Names    []string `json:",omitempty"` // nil: all of them
+}
+
+// Upload ensures programs from the store on a host: each is streamed once, with
+// its checksum verified there, and left alone where it is right already.
+type Upload struct {
+	What     string
+	Programs []Programs
+	Store    *resource.Store
+}
+
+func (u Upload) String() string { return "upload " + u.What }
+
+type placed struct {
+	resource.Member
+	to string
+}
+
+func (u Upload) wanted(ctx context.Context) ([]placed, error) {
+	var all []placed
+	for _, p := range u.Programs {
+		members, err := u.Store.Members(ctx, p.Artifact)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range members {
+			if p.Names == nil || slices.Contains(p.Names, m.Name) {
+				all = append(all, placed{m, path.Join(p.Dir, m.Name)})
+			}
+		}
+	}
+	return all, nil
+}
+
+// Precheck compares checksums, of all programs in one round trip.
+func (u Upload) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
+	all, err := u.wanted(ctx)
+	if err != nil {
+		return nil, err
+	}
+	paths := make([]string, len(all))
+	for i, p := range all {
+		paths[i] = p.to
+	}
+	have, err := r.Sums(ctx, paths...)
+	if err != nil {
+		return nil, err
+	}
+	var missing []placed
+	var added []string
+	var text strings.Builder
+	for _, p := range all {
+		sum, exists := have[p.to]
+		if exists && sum.SHA256 == p.SHA256 && sum.Mode == p.Mode {
+			continue
+		}
+		missing = append(missing, p)
+		if !exists {
+			added = append(added, p.to)
+		}
+		fmt.Fprintf(&text, "+ %s (%d MB)\n", p.to, p.Size>>20)
+	}
+	if missing == nil {
+		return nil, nil
+	}
+	return &Change{
+		Diff: text.String(),
+		Run:  func(ctx context.Context) error { return send(ctx, r, missing) },
+		Rollback: func(ctx context.Context) error { // what was replaced keeps working in its new version
+			if added == nil {
+				return nil
+			}
+			return r.Remove(ctx, added...)
+		},
+	}, nil
+}
+
+func send(ctx context.Context, r *runner.Runner, files []placed) error {
+	var total int64
+	for _, p := range files {
+		total += p.Size
+	}
+	var done atomic.Int64
+	tell := Progress(ctx)
+	var all []runner.Upload
+	for _, p := range files {
+		f, err := os.Open(p.Path)
+		if err != nil {
+			return fmt.Errorf("reading from the store: %w", err)
+		}
+		defer f.Close()
+		all = append(all, runner.Upload{
+			Path: p.to, Mode: p.Mode, Size: p.Size, SHA256: p.SHA256,
+			Data: counted{f, &done, func(n int64) { tell(n, total) }},
+		})
+	}
+	return r.Upload(ctx, all...)
+}

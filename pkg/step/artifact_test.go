@@ -1,0 +1,158 @@
+package step_test
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/runner/runnertest"
+	"github.com/kubexm/kubexm/pkg/step"
+)
+
+// published returns an empty store, and an artifact that its source gives.
+func published(t *testing.T, text string) (*resource.Store, resource.Artifact) {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) }))
+	t.Cleanup(srv.Close)
+	store, err := resource.Open(t.TempDir(), resource.Source{Mirrors: map[string]string{"https://github.com/": srv.URL + "/"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := resource.New("runc", "1.5.1", "amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.SHA256 = fmt.Sprintf("%x", sha256.Sum256([]byte(text)))
+	return store, a
+}
+
+func TestFetchAndUpload(t *testing.T) {
+	store, a := published(t, strings.Repeat("runc", 100_000))
+	fetch := step.Fetch{Artifact: a, Store: store}
+	upload := step.Upload{What: "runtime", Store: store, Programs: []step.Programs{{Artifact: a, Dir: "/usr/local/bin"}, {Artifact: a, Dir: "/opt/none", Names: []string{"other"}}}}
+	h := hostFor(nil)
+	if _, err := upload.Precheck(t.Context(), h.Runner()); err == nil || !strings.Contains(err.Error(), "runc 1.5.1 amd64 is not in ") {
+		t.Errorf("uploads what is not there: %v", err)
+	}
+	if c := check(t, h, fetch); c == nil || c.Diff != "+ runc 1.5.1 amd64" {
+		t.Errorf("got %+v", c)
+	}
+	for _, s := range []step.Step{fetch, upload} {
+		if err := apply(t, h, s); err != nil {
+			t.Fatal(err)
+		}
+		if c := check(t, h, s); c != nil {
+			t.Errorf("there is something to do:\n%s", c.Diff)
+		}
+	}
+	if text, _ := h.Get("/usr/local/bin/runc"); len(text) != 400_000 || h.Mode("/usr/local/bin/runc") != 0o755 || h.Mode("/opt/none") != 0 {
+		t.Errorf("%d bytes, mode %v", len(text), h.Mode("/usr/local/bin/runc"))
+	}
+	spec, err := json.Marshal(upload)
+	if err != nil || !strings.Contains(string(spec), a.SHA256) || strings.Contains(string(spec), os.TempDir()) {
+		t.Errorf("the plan holds %s: %v", spec, err)
+	}
+	trips := h.Runner()
+	if _, err := upload.Precheck(t.Context(), trips); err != nil || trips.RoundTrips() != 1 {
+		t.Errorf("looked in %d round trips: %v", trips.RoundTrips(), err)
+	}
+}
+
+func TestUploadOverAnOlderProgram(t *testing.T) {
+	store, a := published(t, "new")
+	upload := step.Upload{What: "runtime", Store: store, Programs: []step.Programs{{Artifact: a, Dir: "/usr/local/bin"}}}
+	if err := apply(t, hostFor(nil), step.Fetch{Artifact: a, Store: store}); err != nil {
+		t.Fatal(err)
+	}
+	for n := int64(1); ; n++ { // cut the power before each command
+		h := hostFor(func(h *runnertest.Host) { h.Put("/usr/local/bin/runc", "old", 0o755) })
+		before := h.Snapshot()
+		cut := &runnertest.Kill{After: n}
+		h.Cut = cut
+		_ = apply(t, h, upload)
+		h.Reboot()
+		if text, _ := h.Get("/usr/local/bin/runc"); text != "old" && text != "new" {
+			t.Fatalf("power cut before command %d: the program is %q", n, text)
+		}
+		if err := apply(t, h, upload); err != nil {
+			t.Fatalf("power cut before command %d: %v", n, err)
+		}
+		if text, _ := h.Get("/usr/local/bin/runc"); text != "new" || check(t, h, upload) != nil {
+			t.Fatalf("power cut before command %d: the program is %q", n, text)
+		}
+		if err := h.Runner().Restore(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if h.Snapshot() != before {
+			t.Fatalf("power cut before command %d: after Restore the host is\n%s", n, h.Snapshot())
+		}
+		if cut.Count() <= n {
+			return
+		}
+	}
+}
+
+func TestUploadRollsBackWhatItAdded(t *testing.T) {
+	store, a := published(t, "new")
+	h := hostFor(func(h *runnertest.Host) { h.Put("/opt/a/runc", "old", 0o755) })
+	if err := apply(t, h, step.Fetch{Artifact: a, Store: store}); err != nil {
+		t.Fatal(err)
+	}
+	c := check(t, h, step.Upload{What: "x", Store: store, Programs: []step.Programs{{Artifact: a, Dir: "/opt/a"}, {Artifact: a, Dir: "/opt/b"}}})
+	if c.Diff != "+ /opt/a/runc (0 MB)\n+ /opt/b/runc (0 MB)\n" {
+		t.Errorf("got %q", c.Diff)
+	}
+	if err := errors.Join(c.Run(t.Context()), c.Rollback(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := h.Get("/opt/a/runc"); text != "new" || h.Mode("/opt/b/runc") != 0 {
+		t.Error("did not take back what was added, or took back more")
+	}
+}
+
+func TestUploadOntoAFullDisk(t *testing.T) {
+	store, a := published(t, "new")
+	h := hostFor(nil)
+	if err := apply(t, h, step.Fetch{Artifact: a, Store: store}); err != nil {
+		t.Fatal(err)
+	}
+	h.SetFull(true)
+	upload := step.Upload{What: "x", Store: store, Programs: []step.Programs{{Artifact: a, Dir: "/opt"}}}
+	if err := apply(t, h, upload); err == nil || !strings.Contains(err.Error(), "no space: /opt has 0 KiB free, 1 KiB are needed") {
+		t.Errorf("got %v", err)
+	}
+	h.SetFull(false)
+	if err := apply(t, h, upload); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestUploadOfADamagedStore(t *testing.T) {
+	store, a := published(t, "good")
+	h := hostFor(nil)
+	fetch := step.Fetch{Artifact: a, Store: store}
+	if err := apply(t, h, fetch); err != nil {
+		t.Fatal(err)
+	}
+	members, err := store.Members(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := members[0].Path
+	upload := step.Upload{What: "x", Store: store, Programs: []step.Programs{{Artifact: a, Dir: "/opt"}}}
+	c := check(t, h, upload)
+	if err := os.WriteFile(file, []byte("evil"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "checksum of /opt/runc on the host is") || h.Mode("/opt/runc") != 0 {
+		t.Errorf("got %v, %s", err, filepath.Base(file))
+	}
+}

@@ -1,0 +1,62 @@
+package step
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/kubexm/kubexm/pkg/runner"
+)
+
+// Block ensures a block of lines between two marker lines in a file that has
+// other owners too, such as /etc/hosts.
+type Block struct {
+	Path    string
+	Begin   string      // first marker line
+	End     string      // last marker line
+	Content Content     // what stands between: lines, each ended
+	Mode    fs.FileMode // of the file when it has to be made
+}
+
+func (b Block) String() string { return "block in " + b.Path }
+
+// Precheck reads the file.
+func (b Block) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
+	old, err := r.ReadFiles(ctx, b.Path)
+	if err != nil {
+		return nil, err
+	}
+	was, exists := old[b.Path]
+	if !exists {
+		was = runner.File{Mode: b.Mode}
+	}
+	text, err := b.replace(string(was.Data))
+	if err != nil {
+		return nil, err
+	}
+	return Files{List: []File{{Path: b.Path, Content: Content(text), Mode: was.Mode, Owner: was.Owner, edit: b.edit()}}}.change(r, old), nil
+}
+
+// edit is the line of the ledger: Restore cuts the block out, and leaves what others wrote meanwhile.
+func (b Block) edit() string { return "block " + b.Path + "\t" + b.Begin + "\t" + b.End }
+
+// replace returns text with the block in place of the old one, or at the end.
+func (b Block) replace(text string) (string, error) {
+	block := strings.Split(b.Begin+"\n"+string(b.Content)+b.End, "\n")
+	var lines []string
+	if text = strings.TrimSuffix(text, "\n"); text != "" {
+		lines = strings.Split(text, "\n")
+	}
+	from, to := slices.Index(lines, b.Begin), slices.Index(lines, b.End)
+	switch {
+	case from < 0 && to < 0:
+		lines = append(lines, block...)
+	case from < 0 || to < from || slices.Contains(lines[from+1:], b.Begin) || slices.Contains(lines[to+1:], b.End):
+		return "", fmt.Errorf("%s does not hold %q and %q once each, in this order: mend the file by hand", b.Path, b.Begin, b.End)
+	default:
+		lines = slices.Replace(lines, from, to+1, block...)
+	}
+	return strings.Join(lines, "\n") + "\n", nil
+}

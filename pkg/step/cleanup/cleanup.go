@@ -1,0 +1,145 @@
+// Package cleanup holds the steps that take a cluster off a machine again.
+package cleanup
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/step"
+)
+
+// readable tells whether the host's nft can read the tables there are. An old one
+// crashes over those that a newer one has made in a container, and can then not
+// even remove them.
+const readable = `{ ! command -v nft >/dev/null || nft list tables >/dev/null 2>&1; }`
+
+// Pods stops the kubelet, so that nothing starts pods anew, and removes all
+// pods with what the network plugin made for them. What kube-proxy made in its
+// container it also removes from there, where the host cannot.
+func Pods() step.Step {
+	return step.With(step.Command{
+		What:   "no pods",
+		Unless: `! systemctl is-active -q containerd || { ! systemctl is-active -q kubelet && [ -z "$(crictl pods -q)" ] && ` + readable + `; }`,
+		Run: `systemctl stop kubelet || true
+crictl rmp -fa >/dev/null 2>&1 || true
+left=$(crictl pods -q); if [ -n "$left" ]; then crictl rmp -f $left >&2; fi
+if ! ` + readable + `; then for i in $(ctr -n k8s.io images ls -q | grep '/kube-proxy:'); do
+ctr -n k8s.io run --rm --net-host --privileged "$i" kubexm-cleanup /usr/local/bin/kube-proxy --cleanup >&2 || true; done; fi`,
+	}, step.Options{Timeout: 10 * time.Minute})
+}
+
+// shims lists the processes that containerd has left behind: those of containers outlive it
+// (KillMode=process), and systemd forgets the control group of a unit that has stopped.
+const shims = `shims() { for g in /sys/fs/cgroup/system.slice/containerd.service /sys/fs/cgroup/systemd/system.slice/containerd.service; do
+if [ -f "$g/cgroup.procs" ]; then cat "$g/cgroup.procs"; fi; done; }
+`
+
+// Services stops the units that kubexm may have made, and what they left running.
+func Services() step.Step {
+	const units = "kubelet kube-proxy kube-scheduler kube-controller-manager kube-apiserver etcd containerd"
+	return step.With(step.Command{
+		What:   "no services",
+		Unless: shims + "for u in " + units + `; do if systemctl is-active -q $u; then exit 1; fi; done; [ -z "$(shims)" ]`,
+		Run: shims + "systemctl stop " + units + ` 2>/dev/null || true
+while p=$(shims); [ -n "$p" ]; do kill -KILL $p 2>/dev/null || true; done`,
+	}, step.Options{Timeout: time.Minute})
+}
+
+// Groups removes the control groups of pods. systemd removes its own; the kubelet
+// and runc make those of cgroup v1's other controllers themselves.
+func Groups() step.Step {
+	const groups = "/sys/fs/cgroup/kubepods.slice /sys/fs/cgroup/*/kubepods.slice"
+	return step.Command{
+		What:   "no control groups of pods",
+		Unless: "for g in " + groups + `; do if [ -d "$g" ]; then exit 1; fi; done`,
+		Run: `systemctl stop kubepods.slice 2>/dev/null || true
+clear() { for d in "$1"/*/; do if [ -d "$d" ]; then clear "${d%/}"; fi; done; rmdir "$1"; }
+for g in ` + groups + `; do if [ -d "$g" ]; then clear "$g"; fi; done`,
+	}
+}
+
+// mounts lists, last mounted first, what kubelet, runtime and network plugin mounted.
+const mounts = `while read -r _ at _; do case "$at" in /var/lib/kubelet/*|/run/containerd/*|ROOT/*|/run/netns/cni-*|/var/run/netns/cni-*|/run/flannel/*) m="$at
+$m";; esac; done </proc/mounts; printf '%s' "$m"`
+
+// Mounts unmounts what was left mounted.
+func Mounts(c *cluster.Cluster) step.Step {
+	list := strings.ReplaceAll(mounts, "ROOT", c.DataRoot())
+	return step.Command{
+		What:   "no mounts",
+		Unless: `[ -z "$(` + list + `)" ]`,
+		Run:    list + ` | while read -r at; do umount -l "$at"; done`,
+	}
+}
+
+// The chains, tables and rules of kube-proxy, kubelet and network plugins, by their names:
+// what others say in comments does not count, but for flannel's own ones.
+const (
+	chains = `(KUBE-|CNI-|FLANNEL-)`
+	rules  = `^:` + chains + `|^-[AI] ` + chains + `| -[jg] ` + chains + `|--comment "flanneld (forward|masq)"`
+	tables = `^table [a-z0-9]+ (kube-proxy|flannel-ipv[46])$`
+)
+
+// links lists the interfaces of network plugins and of kube-proxy.
+const links = `for l in cni0 flannel.1 flannel-v6.1 kube-ipvs0; do if ip link show "$l" >/dev/null 2>&1; then echo "$l"; fi; done`
+
+// Network removes the interfaces and the packet filter rules of the network
+// plugin and of kube-proxy, and the virtual servers of a kube-proxy that made any. Rules
+// of others stay; tables of iptables that are
+// empty then, as they come into being by looking at them, go.
+func Network() step.Step {
+	return step.Command{
+		What: "no network of the cluster",
+		Unless: `[ -z "$(` + links + `)" ] && ! iptables-save 2>/dev/null | grep -qE '` + rules + `' && ! ip6tables-save 2>/dev/null | grep -qE '` + rules + `' &&
+! nft list tables 2>/dev/null | grep -qE '` + tables + `'`,
+		Run: `if ip link show kube-ipvs0 >/dev/null 2>&1 && command -v ipvsadm >/dev/null; then ipvsadm -C || true; fi
+for l in $(` + links + `); do ip link delete "$l"; done
+nft list tables 2>/dev/null | grep -E '` + tables + `' | while read -r _ family name; do nft delete table "$family" "$name"; done
+for t in iptables ip6tables; do if $t-save 2>/dev/null | grep -qE '` + rules + `'; then $t-save | grep -vE '` + rules + `' | $t-restore; fi; done
+for f in ip ip6; do for t in raw mangle nat filter; do
+if ! nft list table $f $t 2>/dev/null | grep -vqE '^(table .*|[[:space:]]*(chain .*|type .* policy accept;|}|))$'; then nft delete table $f $t 2>/dev/null || true; fi
+done; done
+rm -rf /run/netns/cni-*`,
+	}
+}
+
+// left lists what is in a directory, but for what is mounted there and what belongs to the
+// file system itself.
+const left = `left() { dev=$(stat -L -c %d "$1"); for e in "$1"/* "$1"/.[!.]* "$1"/..?*; do if [ -e "$e" ] || [ -L "$e" ]; then
+case "$(stat -c %d "$e") $e" in */lost+found) ;; "$dev "*) echo "$e";; esac; fi; done; }
+`
+
+// Data removes what the services wrote, on no other file system than that of each directory. One
+// that is a mount point or a link is emptied.
+func Data(c *cluster.Cluster) step.Step {
+	dirs := runner.Quote("/etc/kubernetes", "/var/lib/kubelet", c.Spec.Etcd.DataDir, c.DataRoot(), "/var/lib/cni", "/run/flannel", "/run/containerd",
+		"/var/lib/kube-proxy", "/var/log/pods", "/var/log/containers", "/etc/cni/net.d/10-flannel.conflist", "/opt/cni/bin/flannel", "/run/lock/kubexm-kubeadm", "/run/nri")
+	return step.Command{
+		What:   "no data of the cluster",
+		Unless: left + "for d in " + dirs + `; do if [ -f "$d" ] || { [ -d "$d" ] && [ -n "$(left "$d")" ]; }; then exit 1; fi; done`,
+		Run: left + `one=; if rm -f --one-file-system /nonexistent 2>/dev/null; then one=--one-file-system; fi; bad=0
+for d in ` + dirs + `; do if [ -d "$d" ]; then left "$d" | (rc=0; while IFS= read -r e; do rm -rf $one "$e" || rc=1; done; exit $rc) || bad=1
+rmdir "$d" 2>/dev/null || true; else rm -f "$d"; fi; done
+rmdir /etc/cni/net.d /etc/cni /opt/containerd/bin /opt/containerd/lib /opt/containerd /run/netns 2>/dev/null || true; exit $bad`,
+	}
+}
+
+// Restored puts back what was there before kubexm, and removes what it added.
+type Restored struct{}
+
+func (Restored) String() string { return "as before" }
+
+// Precheck looks for kubexm's record on the host.
+func (Restored) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
+	have, err := r.Exists(ctx, runner.StateDir)
+	if err != nil || !slices.Contains(have, runner.StateDir) {
+		return nil, err
+	}
+	return &step.Change{Diff: "put back what was there before kubexm", Run: func(ctx context.Context) error {
+		return r.Restore(ctx, func(text string) { step.Tell(ctx, text) })
+	}}, nil
+}

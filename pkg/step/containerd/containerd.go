@@ -1,0 +1,70 @@
+// Package containerd holds the steps that install and run containerd with runc
+// and the CNI plugins, and bring images to it.
+package containerd
+
+import (
+	"strings"
+
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/templates"
+)
+
+// Socket is where containerd listens.
+const Socket = "unix:///run/containerd/containerd.sock"
+
+// BinDir is where kubexm puts programs.
+const BinDir = "/usr/local/bin"
+
+// CNIBinDir is where the runtime finds CNI plugins.
+const CNIBinDir = "/opt/cni/bin"
+
+// Artifacts are what the runtime of a host is made of.
+func Artifacts(c *cluster.Cluster, host string) []resource.Artifact {
+	var all []resource.Artifact
+	for _, n := range []string{"containerd", "runc", "crictl", "cni-plugins"} {
+		all = append(all, c.Artifact(n, host))
+	}
+	return all
+}
+
+// Programs puts containerd, runc, crictl and the CNI plugins on the host.
+func Programs(c *cluster.Cluster, host string) step.Step {
+	u := step.Upload{What: "container runtime", Store: c.Store}
+	for _, a := range Artifacts(c, host) {
+		dir := BinDir
+		if a.Component == "cni-plugins" {
+			dir = CNIBinDir
+		}
+		u.Programs = append(u.Programs, step.Programs{Artifact: a, Dir: dir})
+	}
+	return step.With(u, step.Options{Timeout: transferTimeout, Limit: step.LimitTransfer})
+}
+
+// Config writes config.toml in the format of the configured version, and the
+// configuration of crictl.
+func Config(c *cluster.Cluster, host string) step.Step {
+	name := "containerd/config-v3"
+	if strings.HasPrefix(c.Spec.Runtime.Version, "v1.") {
+		name = "containerd/config-v2"
+	}
+	config := templates.Render(name, struct {
+		Root, Pause string
+		RestrictOOM bool
+	}{c.DataRoot(), c.Image("pause"), !c.FactsOf(host).CanRaiseLimits()})
+	return step.Files{What: "container runtime", List: []step.File{
+		{Path: "/etc/containerd/config.toml", Content: config, Mode: 0o644},
+		{Path: "/etc/crictl.yaml", Content: templates.Render("containerd/crictl", nil), Mode: 0o644},
+	}}
+}
+
+// Service runs containerd.
+func Service(c *cluster.Cluster, host string) step.Step {
+	return step.Unit{
+		Name: "containerd", Description: "containerd container runtime", Documentation: "https://containerd.io",
+		After: "network.target", Type: "notify", Command: BinDir + "/containerd",
+		Settings: append(step.HoldsContainers(), step.Limits(c.FactsOf(host).CanRaiseLimits(), "-999")...),
+		Reads:    []step.Step{Programs(c, host), Config(c, host)},
+	}.Service()
+}

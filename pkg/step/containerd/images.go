@@ -1,0 +1,113 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/step"
+)
+
+const transferTimeout = 30 * time.Minute
+
+// Pull ensures that an image is in the store of the control machine.
+type Pull struct {
+	Image string
+	Arch  string
+	Store *resource.Store
+}
+
+func (p Pull) String() string { return "download " + p.Image + " " + p.Arch }
+
+// Precheck looks into the store; it asks no registry.
+func (p Pull) Precheck(ctx context.Context, _ *runner.Runner) (*step.Change, error) {
+	if has, err := p.Store.Has(p.Image, p.Arch); has || err != nil {
+		return nil, err
+	}
+	return &step.Change{
+		Diff: "+ " + p.Image,
+		Run: func(ctx context.Context) error {
+			return p.Store.Pull(ctx, p.Image, p.Arch, step.Progress(ctx))
+		},
+	}, nil
+}
+
+// Images ensures that containerd has images of the store, under their names.
+type Images struct {
+	Names []string
+	Arch  string
+	Store *resource.Store
+}
+
+func (i Images) String() string { return "container images" }
+
+// Precheck compares digests with containerd's list.
+func (i Images) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
+	want := map[string]string{}
+	for _, n := range i.Names {
+		digest, err := i.Store.Digest(n, i.Arch)
+		if err != nil {
+			return nil, err
+		}
+		want[n] = digest
+	}
+	out, err := r.Sh(ctx, BinDir+"/ctr -n k8s.io images ls | { read -r _; while read -r name type digest _; do echo \"$name $digest\"; done; }")
+	if err != nil {
+		return nil, fmt.Errorf("listing containerd's images: %w", err)
+	}
+	for l := range strings.SplitSeq(out, "\n") {
+		if name, digest, ok := strings.Cut(l, " "); ok && want[name] == digest {
+			delete(want, name)
+		}
+	}
+	if len(want) == 0 {
+		return nil, nil
+	}
+	missing := slices.DeleteFunc(slices.Clone(i.Names), func(n string) bool { return want[n] == "" })
+	return &step.Change{
+		Diff: "+ " + strings.Join(missing, "\n+ "),
+		Run:  func(ctx context.Context) error { return i.load(ctx, r, missing) },
+	}, nil
+}
+
+// load streams the images to containerd as one archive, without a file on the host.
+func (i Images) load(ctx context.Context, r *runner.Runner, names []string) error {
+	pr, pw := io.Pipe()
+	total, err := i.Store.ExportSize(i.Arch, names...)
+	if err != nil {
+		return err
+	}
+	var done atomic.Int64
+	tell := step.Progress(ctx)
+	go func() {
+		w := writer(func(p []byte) (int, error) {
+			n, err := pw.Write(p)
+			tell(done.Add(int64(n)), total)
+			return n, err
+		})
+		pw.CloseWithError(i.Store.Export(ctx, w, i.Arch, names...))
+	}()
+	err = r.Exec(ctx, BinDir+"/ctr -n k8s.io images import --digests=false -", pr, nil)
+	pr.CloseWithError(err)
+	if err != nil {
+		return fmt.Errorf("importing images: %w", err)
+	}
+	return nil
+}
+
+type writer func([]byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
+
+// Load brings the images that a node needs into containerd.
+func Load(c *cluster.Cluster, host string) step.Step {
+	return step.With(Images{Names: c.Images(host), Arch: c.Arch(host), Store: c.Store},
+		step.Options{Timeout: transferTimeout, Limit: step.LimitTransfer})
+}

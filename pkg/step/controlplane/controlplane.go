@@ -1,0 +1,164 @@
+// Package controlplane holds the steps that run the Kubernetes control plane and
+// kube-proxy as plain binaries under systemd.
+package controlplane
+
+import (
+	"maps"
+	"strconv"
+	"strings"
+
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/templates"
+)
+
+const (
+	binDir = "/usr/local/bin"
+	pkiDir = "/etc/kubernetes/pki/"
+	docs   = "https://kubernetes.io/docs"
+)
+
+// Programs puts one program on the host. Each service has its own step, so that
+// it restarts for its own program only.
+func Programs(c *cluster.Cluster, host, name string) step.Step {
+	return step.With(step.Upload{
+		What: name, Store: c.Store,
+		Programs: []step.Programs{{Artifact: c.Artifact(name, host), Dir: binDir}},
+	}, step.Options{Limit: step.LimitTransfer})
+}
+
+// PKI writes certificates and keys of a master under the names of kubeadm.
+func PKI(c *cluster.Cluster, host string) step.Step {
+	files := []step.File{}
+	add := func(name string, p *pki.Pair) {
+		files = append(files, step.File{Path: pkiDir + name + ".crt", Content: p.Cert, Mode: 0o644},
+			step.File{Path: pkiDir + name + ".key", Content: step.Content(p.Key.Reveal()), Mode: 0o600})
+	}
+	add("ca", c.CA(pki.Kubernetes))
+	add("apiserver", c.Leaf(c.APIServerCert(host)))
+	add("apiserver-kubelet-client", c.Leaf(pki.APIServerKubeletClient()))
+	add("front-proxy-client", c.Leaf(pki.FrontProxyClient()))
+	private, public, err := c.Certs.ServiceAccountKey()
+	c.Check(err)
+	files = append(files,
+		step.File{Path: pkiDir + "front-proxy-ca.crt", Content: c.CA(pki.FrontProxy).Cert, Mode: 0o644},
+		step.File{Path: pkiDir + "sa.key", Content: step.Content(private.Reveal()), Mode: 0o600},
+		step.File{Path: pkiDir + "sa.pub", Content: public, Mode: 0o644})
+	return step.Files{What: "Kubernetes certificates", List: files}
+}
+
+// Kubeconfigs writes how the programs of a master, and its administrator, reach the API.
+func Kubeconfigs(c *cluster.Cluster) step.Step {
+	file := func(name, user string, spec pki.Spec) step.File {
+		return step.File{Path: "/etc/kubernetes/" + name, Content: step.Content(c.Kubeconfig(user, spec).Reveal()), Mode: 0o600}
+	}
+	return step.Files{What: "kubeconfigs", List: []step.File{
+		file("admin.conf", "kubernetes-admin", pki.Admin()),
+		file("controller-manager.conf", "system:kube-controller-manager", pki.ControllerManager()),
+		file("scheduler.conf", "system:kube-scheduler", pki.Scheduler()),
+	}}
+}
+
+// etcdFiles are with what the API server calls etcd.
+type etcdFiles struct{ CA, Cert, Key string }
+
+// APIServer runs kube-apiserver. servers are etcd's URLs; ca, cert and key its
+// client files on the host.
+func APIServer(c *cluster.Cluster, host string, servers []string, ca, cert, key string, etcdCerts step.Step) step.Step {
+	args := apiServerArgs(c, host, servers, etcdFiles{ca, cert, key})
+	return service(c, host, "kube-apiserver", args, c.Spec.Kubernetes.APIServer.ExtraArgs, "notify", PKI(c, host), etcdCerts)
+}
+
+// apiServerArgs are those of kubeadm's static pod, and the kubelets' certificates checked.
+//
+// Facts: https://kubernetes.io/docs/reference/command-line-tools-reference/kube-apiserver
+func apiServerArgs(c *cluster.Cluster, host string, servers []string, etcd etcdFiles) map[string]string {
+	return map[string]string{
+		"advertise-address": c.IP(host), "secure-port": strconv.Itoa(c.APIPort()), "allow-privileged": "true",
+		"authorization-mode": "Node,RBAC", "enable-admission-plugins": "NodeRestriction", "enable-bootstrap-token-auth": "true",
+		"client-ca-file": pkiDir + "ca.crt", "tls-cert-file": pkiDir + "apiserver.crt", "tls-private-key-file": pkiDir + "apiserver.key",
+		"etcd-servers": strings.Join(servers, ","), "etcd-cafile": etcd.CA, "etcd-certfile": etcd.Cert, "etcd-keyfile": etcd.Key,
+		"kubelet-certificate-authority": pkiDir + "ca.crt", "kubelet-client-certificate": pkiDir + "apiserver-kubelet-client.crt",
+		"kubelet-client-key": pkiDir + "apiserver-kubelet-client.key", "kubelet-preferred-address-types": "InternalIP,ExternalIP,Hostname",
+		"proxy-client-cert-file": pkiDir + "front-proxy-client.crt", "proxy-client-key-file": pkiDir + "front-proxy-client.key",
+		"requestheader-client-ca-file": pkiDir + "front-proxy-ca.crt", "requestheader-allowed-names": "front-proxy-client",
+		"requestheader-extra-headers-prefix": "X-Remote-Extra-", "requestheader-group-headers": "X-Remote-Group",
+		"requestheader-username-headers": "X-Remote-User",
+		"service-account-issuer":         "https://kubernetes.default.svc." + c.Spec.Kubernetes.DNSDomain,
+		"service-account-key-file":       pkiDir + "sa.pub", "service-account-signing-key-file": pkiDir + "sa.key",
+		"service-cluster-ip-range": c.Spec.Network.ServiceCIDR,
+	}
+}
+
+// ControllerManager runs kube-controller-manager.
+func ControllerManager(c *cluster.Cluster, host string) step.Step {
+	const conf = "/etc/kubernetes/controller-manager.conf"
+	args := map[string]string{
+		"kubeconfig": conf, "authentication-kubeconfig": conf, "authorization-kubeconfig": conf, "bind-address": "127.0.0.1",
+		"allocate-node-cidrs": "true", "cluster-cidr": c.Spec.Network.PodCIDR, "cluster-name": c.Name,
+		"node-cidr-mask-size": strconv.Itoa(c.Spec.Kubernetes.NodeCIDRMaskSize), "service-cluster-ip-range": c.Spec.Network.ServiceCIDR,
+		"client-ca-file": pkiDir + "ca.crt", "root-ca-file": pkiDir + "ca.crt", "requestheader-client-ca-file": pkiDir + "front-proxy-ca.crt",
+		"cluster-signing-cert-file": pkiDir + "ca.crt", "cluster-signing-key-file": pkiDir + "ca.key",
+		"service-account-private-key-file": pkiDir + "sa.key", "use-service-account-credentials": "true",
+		"controllers": "*,bootstrapsigner,tokencleaner", "leader-elect": "true",
+	}
+	return service(c, host, "kube-controller-manager", args, c.Spec.Kubernetes.ControllerManager.ExtraArgs, "simple", PKI(c, host), Kubeconfigs(c))
+}
+
+// Scheduler runs kube-scheduler.
+func Scheduler(c *cluster.Cluster, host string) step.Step {
+	const conf = "/etc/kubernetes/scheduler.conf"
+	args := map[string]string{
+		"kubeconfig": conf, "authentication-kubeconfig": conf, "authorization-kubeconfig": conf, "bind-address": "127.0.0.1", "leader-elect": "true",
+	}
+	return service(c, host, "kube-scheduler", args, c.Spec.Kubernetes.Scheduler.ExtraArgs, "simple", PKI(c, host), Kubeconfigs(c))
+}
+
+// service runs one program of the control plane. Each comes after what it talks
+// to, so that a machine that goes down stops it before: an API server without
+// etcd does not end by itself.
+func service(c *cluster.Cluster, host, name string, args, extra map[string]string, kind string, reads ...step.Step) step.Step {
+	after := "kube-apiserver.service"
+	if name == "kube-apiserver" {
+		after = "network-online.target etcd.service"
+	}
+	if gates := c.FeatureGates(); gates != "" {
+		args["feature-gates"] = gates
+	}
+	maps.Copy(args, extra)
+	return step.Unit{
+		Name: name, Description: "Kubernetes " + strings.TrimPrefix(name, "kube-"), Documentation: docs, After: after,
+		Type: kind, Command: binDir + "/" + name, Args: args, Settings: step.Limits(c.FactsOf(host).CanRaiseLimits(), "-999"),
+		Reads: append(reads, Programs(c, host, name)),
+	}.Service()
+}
+
+// RBAC grants what kubeadm would have granted.
+func RBAC(c *cluster.Cluster, master string) step.Step {
+	return step.Apply{What: "cluster roles", API: c.API(master), Objects: templates.Render("kubernetes/rbac", struct{ AdminGroup, KubeletClientUser string }{
+		pki.AdminGroup, pki.KubeletClientUser,
+	})}
+}
+
+const proxyDir = "/var/lib/kube-proxy/"
+
+// ProxyConfig writes the configuration and the kubeconfig of kube-proxy.
+func ProxyConfig(c *cluster.Cluster, host string) step.Step {
+	conf := c.ProxyConfig()
+	conf["hostnameOverride"] = host
+	return step.Files{What: "kube-proxy", List: []step.File{
+		{Path: proxyDir + "config.yaml", Content: c.YAML(conf), Mode: 0o644},
+		{Path: proxyDir + "kubeconfig.conf", Content: step.Content(c.Kubeconfig("system:kube-proxy", pki.KubeProxy()).Reveal()), Mode: 0o600},
+	}}
+}
+
+// Proxy runs kube-proxy.
+func Proxy(c *cluster.Cluster, host string) step.Step {
+	return step.Unit{
+		Name: "kube-proxy", Description: "Kubernetes service proxy", Documentation: docs, After: "network-online.target",
+		Command: binDir + "/kube-proxy", Args: map[string]string{"config": proxyDir + "config.yaml"},
+		Settings: step.Limits(c.FactsOf(host).CanRaiseLimits(), "-999"),
+		Reads:    []step.Step{Programs(c, host, "kube-proxy"), ProxyConfig(c, host)},
+	}.Service()
+}

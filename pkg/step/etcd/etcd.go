@@ -1,0 +1,93 @@
+// Package etcd holds the steps that run etcd as a binary under systemd.
+package etcd
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/step"
+)
+
+// SSLDir holds etcd's certificates on a host.
+const SSLDir = "/etc/ssl/etcd/ssl"
+
+const binDir = "/usr/local/bin"
+
+// Programs puts etcd and its tools on the host.
+func Programs(c *cluster.Cluster, host string) step.Step {
+	u := step.Upload{What: "etcd", Store: c.Store, Programs: []step.Programs{{Artifact: c.Artifact("etcd", host), Dir: binDir}}}
+	return step.With(u, step.Options{Limit: step.LimitTransfer})
+}
+
+// MemberCerts writes what a member shows and what its administrator uses.
+func MemberCerts(c *cluster.Cluster, host string) step.Step {
+	return step.Files{What: "etcd certificates", List: append(caFile(c),
+		append(pair("member-"+host, c.Leaf(pki.EtcdMember(host, c.Addresses(host)))),
+			pair("admin-"+host, c.Leaf(pki.EtcdAdmin(host)))...)...)}
+}
+
+// ClientCerts writes with what a master's API server calls etcd.
+func ClientCerts(c *cluster.Cluster, host string) step.Step {
+	return step.Files{What: "etcd client certificate", List: pair("node-"+host, c.Leaf(pki.EtcdClient(host)))}
+}
+
+func caFile(c *cluster.Cluster) []step.File {
+	return []step.File{{Path: CAFile, Content: c.CA(pki.Etcd).Cert, Mode: 0o644}}
+}
+
+// CAFile is the certificate of etcd's authority.
+const CAFile = SSLDir + "/ca.pem"
+
+// CertFile and KeyFile are with what the API server on a host calls etcd.
+func CertFile(host string) string { return SSLDir + "/node-" + host + ".pem" }
+
+// KeyFile is the key of CertFile.
+func KeyFile(host string) string { return SSLDir + "/node-" + host + "-key.pem" }
+
+func pair(name string, p *pki.Pair) []step.File {
+	return []step.File{
+		{Path: SSLDir + "/" + name + ".pem", Content: p.Cert, Mode: 0o644},
+		{Path: SSLDir + "/" + name + "-key.pem", Content: step.Content(p.Key.Reveal()), Mode: 0o600},
+	}
+}
+
+// DataDir makes the directory of the data.
+func DataDir(c *cluster.Cluster) step.Step { return step.Dir{Path: c.Spec.Etcd.DataDir, Mode: 0o700} }
+
+// URLs are where the members serve clients.
+func URLs(c *cluster.Cluster) []string {
+	var urls []string
+	for _, h := range c.Etcd() {
+		urls = append(urls, fmt.Sprintf("https://%s:2379", c.IP(h)))
+	}
+	return urls
+}
+
+// Service runs the member. All members of a new cluster start at once, none
+// waits for another.
+func Service(c *cluster.Cluster, host string) step.Step {
+	ip, cert := c.IP(host), SSLDir+"/member-"+host
+	var peers []string
+	for _, h := range c.Etcd() {
+		peers = append(peers, fmt.Sprintf("%s=https://%s:2380", h, c.IP(h)))
+	}
+	args := map[string]string{
+		"name": host, "data-dir": c.Spec.Etcd.DataDir,
+		"listen-client-urls": fmt.Sprintf("https://%s:2379,https://127.0.0.1:2379", ip), "advertise-client-urls": fmt.Sprintf("https://%s:2379", ip),
+		"listen-peer-urls": fmt.Sprintf("https://%s:2380", ip), "initial-advertise-peer-urls": fmt.Sprintf("https://%s:2380", ip),
+		"initial-cluster": strings.Join(peers, ","), "initial-cluster-state": "new", "initial-cluster-token": "kubexm-" + c.Name,
+		"client-cert-auth": "true", "trusted-ca-file": CAFile, "cert-file": cert + ".pem", "key-file": cert + "-key.pem",
+		"peer-client-cert-auth": "true", "peer-trusted-ca-file": CAFile, "peer-cert-file": cert + ".pem", "peer-key-file": cert + "-key.pem",
+		"snapshot-count": "10000", "auto-compaction-retention": "8", "quota-backend-bytes": "8589934592",
+	}
+	maps.Copy(args, c.Spec.Etcd.ExtraArgs)
+	return step.Unit{
+		Name: "etcd", Description: "etcd key-value store", Documentation: "https://etcd.io/docs", After: "network-online.target",
+		Type: "notify", Command: binDir + "/etcd", Args: args,
+		Settings: append(step.Limits(c.FactsOf(host).CanRaiseLimits(), "-999"), "TimeoutStartSec=90"),
+		Reads:    []step.Step{Programs(c, host), MemberCerts(c, host)},
+	}.Service()
+}

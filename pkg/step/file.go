@@ -1,0 +1,140 @@
+package step
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"path"
+
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/util/diff"
+)
+
+// Content is the content of a file; it marshals as its digest, so that plans
+// hold no secrets.
+type Content []byte
+
+// MarshalJSON gives the digest.
+func (c Content) MarshalJSON() ([]byte, error) {
+	return json.Marshal(fmt.Sprintf("sha256:%x", sha256.Sum256(c)))
+}
+
+// File ensures that a file has the given content, permissions and owner. A
+// file that only its owner may read is taken for a secret: no diff shows it.
+type File struct {
+	Path    string
+	Content Content
+	Mode    fs.FileMode // permission bits
+	Owner   string      `json:",omitempty"` // "user:group"; empty: root:root
+
+	edit string // see runner.File
+}
+
+func (f File) String() string { return "file " + f.Path }
+
+// Precheck reads the file.
+func (f File) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
+	return Files{List: []File{f}}.Precheck(ctx, r)
+}
+
+// Files ensures several files in one round trip.
+type Files struct {
+	What string // "etcd certificates"
+	List []File
+}
+
+func (f Files) String() string { return "files " + f.What }
+
+// Precheck reads all files.
+func (f Files) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
+	old, err := r.ReadFiles(ctx, f.paths()...)
+	if err != nil {
+		return nil, err
+	}
+	return f.change(r, old), nil
+}
+
+// change closes the gap to files as they are on the host.
+func (f Files) change(r *runner.Runner, old map[string]runner.File) *Change {
+	g := f.gap(old)
+	if g.put == nil {
+		return nil
+	}
+	return &Change{
+		Diff:     g.diff,
+		Run:      func(ctx context.Context) error { return r.WriteFiles(ctx, g.put...) },
+		Rollback: func(ctx context.Context) error { return g.rollBack(ctx, r) },
+	}
+}
+
+func (f Files) paths() []string {
+	paths := make([]string, len(f.List))
+	for i, w := range f.List {
+		paths[i] = w.Path
+	}
+	return paths
+}
+
+// gap is what differs between files on a host and those that are wanted.
+type gap struct {
+	diff  string
+	put   []runner.File // to be written; nil: nothing differs
+	back  []runner.File // as they were
+	added []string      // were not there
+}
+
+func (f Files) gap(old map[string]runner.File) (g gap) {
+	for _, w := range f.List {
+		o, exists := old[w.Path]
+		want := w.file()
+		if exists && bytes.Equal(o.Data, want.Data) && o.Mode == want.Mode && o.Owner == want.Owner {
+			continue
+		}
+		g.diff += fileDiff(o, want, exists)
+		g.put = append(g.put, want)
+		if exists {
+			o.Edit = w.edit
+			g.back = append(g.back, o)
+		} else {
+			g.added = append(g.added, w.Path)
+		}
+	}
+	return g
+}
+
+func (g gap) rollBack(ctx context.Context, r *runner.Runner) error {
+	if g.added != nil {
+		if err := r.Remove(ctx, g.added...); err != nil {
+			return err
+		}
+	}
+	if g.back == nil {
+		return nil
+	}
+	return r.WriteFiles(ctx, g.back...)
+}
+
+func (f File) file() runner.File {
+	owner := f.Owner
+	if owner == "" {
+		owner = "root:root"
+	}
+	return runner.File{Path: path.Clean(f.Path), Data: f.Content, Mode: f.Mode.Perm(), Owner: owner, Edit: f.edit}
+}
+
+func fileDiff(old, want runner.File, exists bool) string {
+	var head string
+	if exists && (old.Mode != want.Mode || old.Owner != want.Owner) {
+		head = fmt.Sprintf("%s: %04o %s -> %04o %s\n", want.Path, old.Mode, old.Owner, want.Mode, want.Owner)
+	}
+	if bytes.Equal(old.Data, want.Data) && exists {
+		return head
+	}
+	if want.Mode&0o077 == 0 || exists && old.Mode&0o077 == 0 {
+		return head + fmt.Sprintf("%s: %d -> %d bytes (content not shown: only its owner may read it)\n", want.Path, len(old.Data), len(want.Data))
+	}
+	return head + diff.Unified(want.Path, string(old.Data), string(want.Data))
+}

@@ -1,0 +1,123 @@
+// Package host holds the steps that prepare a machine's operating system.
+package host
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/step"
+)
+
+// Record notes on the host which cluster it belongs to: its name, and the pin of
+// its authority, as names can be alike.
+func Record(c *cluster.Cluster) step.Step {
+	text := "cluster=" + c.Name + "\nid=" + c.CA(pki.Kubernetes).Hash() + "\n"
+	return step.File{Path: runner.StateDir + "/env", Content: step.Content(text), Mode: 0o644}
+}
+
+// Hosts keeps the names of all hosts, of the API endpoint and of the
+// configuration's further hosts in /etc/hosts.
+func Hosts(c *cluster.Cluster, host string) step.Step {
+	var lines bytes.Buffer
+	for i := range c.Spec.Hosts {
+		h := &c.Spec.Hosts[i]
+		fmt.Fprintf(&lines, "%s %s.%s.%s %s\n", h.InternalAddress, h.Name, c.Name, c.Spec.Kubernetes.DNSDomain, h.Name)
+	}
+	fmt.Fprintf(&lines, "%s %s\n", c.EndpointIP(host), c.Spec.LoadBalancer.Domain)
+	for _, e := range c.Spec.Extra.Hosts {
+		fmt.Fprintf(&lines, "%s %s\n", e.Address, e.Domain)
+	}
+	return step.Block{
+		Path: "/etc/hosts", Begin: "# BEGIN KubeXM Managed Block", End: "# END KubeXM Managed Block",
+		Content: lines.Bytes(), Mode: 0o644,
+	}
+}
+
+// SwapOff turns swap off now and in /etc/fstab; a kubelet does not start with it.
+func SwapOff() step.Step {
+	const active = `sed -n '/^[^#].*[[:space:]]swap[[:space:]]/p' /etc/fstab`
+	return step.Command{
+		What:   "swap off",
+		Unless: `[ "$(wc -l </proc/swaps)" -le 1 ] && { [ ! -f /etc/fstab ] || [ -z "$(` + active + `)" ]; }`,
+		Run: `while read -r dev type rest; do case "$dev" in /*) note "swap $dev"; swapoff "$dev";; esac; done </proc/swaps
+if [ -f /etc/fstab ] && [ -n "$(` + active + `)" ]; then note 'fstab /etc/fstab'; sed -i 's/^[^#].*[[:space:]]swap[[:space:]]/# kubexm: &/' /etc/fstab; fi`,
+		Undo: `if [ -f /etc/fstab ]; then sed -i 's/^# kubexm: //' /etc/fstab; fi
+while read -r verb dev; do if [ "$verb" = swap ]; then swapon "$dev" || true; fi; done <` + runner.StateDir + "/ledger",
+	}
+}
+
+// Modules loads the kernel modules that Kubernetes needs, and the configuration's.
+func Modules(c *cluster.Cluster) step.Step {
+	names := []string{runner.FeatureOverlay, runner.FeatureBridgeNF}
+	if c.ProxyMode() == "ipvs" {
+		names = append(names, runner.FeatureIPVS, "ip_vs_rr", "ip_vs_wrr", "ip_vs_sh")
+	}
+	for _, m := range c.Spec.System.Modules {
+		if !slices.Contains(names, m) {
+			names = append(names, m)
+		}
+	}
+	return step.Modules{Path: "/etc/modules-load.d/kubexm.conf", Names: names}
+}
+
+// kernelParameters are those without which Kubernetes does not work well. The
+// last five are what the kubelet itself sets and checks
+// (k8s.io/component-helpers/node/util/sysctl); they stand here so that
+// they are put back one day.
+var kernelParameters = map[string]string{
+	"net.ipv4.ip_forward":                "1",
+	"net.bridge.bridge-nf-call-iptables": "1",
+	"fs.inotify.max_user_instances":      "8192",
+	"vm.overcommit_memory":               "1",
+	"vm.panic_on_oom":                    "0",
+	"kernel.panic":                       "10",
+	"kernel.panic_on_oops":               "1",
+	"kernel.keys.root_maxkeys":           "1000000",
+	"kernel.keys.root_maxbytes":          "25000000",
+}
+
+// Sysctl sets the kernel parameters that Kubernetes needs, and the configuration's.
+func Sysctl(c *cluster.Cluster) step.Step {
+	values := maps.Clone(kernelParameters)
+	maps.Copy(values, c.Spec.System.Sysctl)
+	return step.Sysctl{Path: "/etc/sysctl.d/99-kubexm.conf", Values: values}
+}
+
+// family is what differs between distributions.
+type family struct {
+	ids      []string // ID or ID_LIKE of os-release(5)
+	packages []string
+}
+
+// families lists the packages that a node needs, by family of distributions.
+var families = []family{
+	{[]string{"debian", "ubuntu"}, strings.Fields("conntrack ebtables ethtool iproute2 ipset iptables kmod nftables socat")},
+	{[]string{"rhel", "fedora", "centos", "openEuler", "kylin", "anolis"}, strings.Fields("conntrack-tools ebtables ethtool iproute ipset iptables kmod nftables socat")},
+}
+
+// Packages installs what a node needs, and the configuration's packages.
+func Packages(c *cluster.Cluster, host string) step.Step {
+	f := c.FactsOf(host)
+	p := step.Packages{Manager: f.PackageManager}
+	for _, fam := range families {
+		if f.Is(fam.ids...) {
+			p.Names = slices.Clone(fam.packages)
+		}
+	}
+	if c.ProxyMode() == "ipvs" {
+		p.Names = append(p.Names, "ipvsadm")
+	}
+	extra := c.Spec.System.RPMs
+	if p.Manager == "apt" {
+		extra = c.Spec.System.Debs
+	}
+	p.Names = append(p.Names, extra...)
+	return step.With(p, step.Options{Timeout: 20 * time.Minute})
+}

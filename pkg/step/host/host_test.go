@@ -1,0 +1,101 @@
+package host_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
+	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/runner/runnertest"
+	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/step/host"
+)
+
+func TestRendered(t *testing.T) {
+	for name, spec := range map[string]string{
+		"defaults": "",
+		"configured": `  system: {modules: [rbd], sysctl: {vm.max_map_count: "262144", vm.panic_on_oom: "1"}, debs: [nfs-common]}
+  extra: {hosts: [{domain: mirror.example.com, address: 10.0.0.9}]}
+  loadBalancer: {domain: api.example.com}
+  kubernetes: {proxyMode: ipvs}
+`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := clustertest.New(t, spec, nil)
+			text := clustertest.Text(host.Record(c), host.Hosts(c, "node1"), host.Hosts(c, "node2"), host.SwapOff(),
+				host.Packages(c, "node2"), host.Modules(c), host.Sysctl(c))
+			clustertest.Golden(t, strings.Replace(text, c.CA(pki.Kubernetes).Hash(), "PIN", 1))
+		})
+	}
+}
+
+// TestPackages shows what each family of distributions gets.
+func TestPackages(t *testing.T) {
+	for name, f := range map[string]runner.Facts{
+		"debian":    {OS: "debian", PackageManager: "apt"},
+		"ubuntu":    {OS: "ubuntu", OSLike: []string{"debian"}, PackageManager: "apt"},
+		"rocky":     {OS: "rocky", OSLike: []string{"rhel", "centos", "fedora"}, PackageManager: "dnf"},
+		"centos7":   {OS: "centos", OSLike: []string{"rhel", "fedora"}, PackageManager: "yum"},
+		"openEuler": {OS: "openEuler", PackageManager: "dnf"},
+		"kylin":     {OS: "kylin", PackageManager: "dnf"},
+		"anolis":    {OS: "anolis", OSLike: []string{"rhel", "fedora", "centos"}, PackageManager: "dnf"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := clustertest.New(t, "  system: {debs: [vim-tiny], rpms: [vim-minimal]}\n", func(_ string, have *runner.Facts) {
+				have.OS, have.OSLike, have.PackageManager = f.OS, f.OSLike, f.PackageManager
+			})
+			clustertest.Golden(t, clustertest.Text(host.Packages(c, "node1")))
+		})
+	}
+}
+
+// TestPackagesUnderOtherNames installs on a host whose iptables is a package of another name.
+func TestPackagesUnderOtherNames(t *testing.T) {
+	h := runnertest.Rocky9("node1")
+	before := h.Snapshot()
+	c := clustertest.New(t, "", func(_ string, f *runner.Facts) { f.OS, f.OSLike, f.PackageManager = "rocky", []string{"rhel"}, "dnf" })
+	s := step.Unwrap(host.Packages(c, "node1"))
+	change, err := s.Precheck(t.Context(), h.Runner())
+	if err != nil || change == nil {
+		t.Fatalf("%v, %v", change, err)
+	}
+	if err := change.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := step.Verify(t.Context(), h.Runner(), s, change); err != nil {
+		t.Error(err)
+	}
+	if err := h.Runner().Restore(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, h.Snapshot()); diff != "" {
+		t.Errorf("after Restore:\n%s", diff)
+	}
+}
+
+// TestSwapOff wants lines back that were commented out, and those that others added kept.
+func TestSwapOff(t *testing.T) {
+	h := runnertest.Debian12("node1")
+	before := h.Snapshot()
+	change, err := host.SwapOff().Precheck(t.Context(), h.Runner())
+	if err != nil || change == nil {
+		t.Fatalf("%v, %v", change, err)
+	}
+	if err := change.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const theirs = "/dev/vdb1 /data xfs defaults 0 0\n"
+	text, _ := h.Get("/etc/fstab")
+	h.Put("/etc/fstab", text+theirs, 0o644)
+	if err := h.Runner().Restore(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	text, _ = h.Get("/etc/fstab")
+	h.Put("/etc/fstab", strings.Replace(text, theirs, "", 1), 0o644)
+	if diff := cmp.Diff(before, h.Snapshot()); diff != "" || !strings.Contains(text, theirs) {
+		t.Errorf("after Restore, fstab is %q:\n%s", text, diff)
+	}
+}

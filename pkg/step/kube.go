@@ -1,0 +1,139 @@
+package step
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kubexm/kubexm/pkg/kube"
+	"github.com/kubexm/kubexm/pkg/runner"
+)
+
+// Kube returns a client of the API server that access names, through the
+// host's connection; it is made once for each host and run.
+func Kube(r *runner.Runner, access kube.Access) (*kube.Client, error) {
+	return runner.Memo(r, "kube "+access.Address, func() (*kube.Client, error) {
+		access.Dial = r.Dial
+		return kube.New(access)
+	})
+}
+
+// Apply ensures Kubernetes objects by server-side apply.
+type Apply struct {
+	What    string
+	Objects Content     // YAML documents
+	API     kube.Access `json:"-"`
+}
+
+func (a Apply) String() string { return "apply " + a.What }
+
+// Precheck asks the API server what applying would change.
+func (a Apply) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
+	client, err := Kube(r, a.API)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := kube.ReadObjects(a.Objects)
+	if err != nil {
+		return nil, fmt.Errorf("reading the objects of %s: %w", a.What, err)
+	}
+	diff, err := client.Diff(ctx, objects...)
+	if err != nil || diff == "" {
+		return nil, err
+	}
+	return &Change{Diff: diff, Run: func(ctx context.Context) error { return client.Apply(ctx, objects...) }}, nil
+}
+
+// RolledOut waits until workloads do what they are there for.
+type RolledOut struct {
+	What    string
+	Objects Content     // YAML documents; only workloads are waited for
+	API     kube.Access `json:"-"`
+}
+
+func (o RolledOut) String() string { return "wait for " + o.What }
+
+// Precheck asks for the state of the objects.
+func (o RolledOut) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
+	client, err := Kube(r, o.API)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := kube.ReadObjects(o.Objects)
+	if err != nil {
+		return nil, fmt.Errorf("reading the objects of %s: %w", o.What, err)
+	}
+	missing, err := client.NotReady(ctx, objects...)
+	if err != nil || missing == "" {
+		return nil, err
+	}
+	return &Change{
+		Diff: "wait: " + missing, Verify: Verified,
+		Run: func(ctx context.Context) error { return client.WaitReady(ctx, objects...) },
+	}, nil
+}
+
+// Marked ensures labels and taints of a node.
+type Marked struct {
+	Node  string
+	Marks kube.Marks
+	API   kube.Access `json:"-"`
+}
+
+func (m Marked) String() string { return "labels and taints of " + m.Node }
+
+// Precheck reads the node.
+func (m Marked) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
+	client, err := Kube(r, m.API)
+	if err != nil {
+		return nil, err
+	}
+	diff, err := client.DiffMarks(ctx, m.Node, m.Marks)
+	if err != nil || diff == "" {
+		return nil, err
+	}
+	return &Change{Diff: diff, Run: func(ctx context.Context) error { return client.MarkNode(ctx, m.Node, m.Marks) }}, nil
+}
+
+// NodeReady waits until a node is Ready.
+type NodeReady struct {
+	Node string
+	API  kube.Access `json:"-"`
+}
+
+func (n NodeReady) String() string { return "wait for node " + n.Node }
+
+// Precheck reads the node.
+func (n NodeReady) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
+	client, err := Kube(r, n.API)
+	if err != nil {
+		return nil, err
+	}
+	missing, err := client.NodeNotReady(ctx, n.Node)
+	if err != nil || missing == "" {
+		return nil, err
+	}
+	return &Change{
+		Diff: "wait: " + missing, Verify: Verified,
+		Run: func(ctx context.Context) error { return client.WaitNodeReady(ctx, n.Node) },
+	}, nil
+}
+
+// APIReady waits until the API server says that it is ready.
+type APIReady struct {
+	API kube.Access `json:"-"`
+}
+
+func (APIReady) String() string { return "wait for the API server" }
+
+// Precheck asks once.
+func (a APIReady) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
+	client, err := Kube(r, a.API)
+	if err != nil {
+		return nil, err
+	}
+	missing := client.APIReady(ctx)
+	if missing == nil {
+		return nil, nil
+	}
+	return &Change{Diff: "wait: " + missing.Error(), Verify: Verified, Run: client.WaitAPIReady}, nil
+}

@@ -1,0 +1,127 @@
+package step_test
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kubexm/kubexm/pkg/kube"
+	"github.com/kubexm/kubexm/pkg/kube/kubetest"
+	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/runner/runnertest"
+	"github.com/kubexm/kubexm/pkg/step"
+)
+
+// served returns a host at which an API server answers, and the access to it.
+func served(t *testing.T, api *kubetest.Server) (*runnertest.Host, kube.Access) {
+	t.Helper()
+	certs := &pki.Store{Dir: t.TempDir()}
+	ca, err := certs.CA(pki.Kubernetes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := certs.Leaf(pki.APIServer("node1", []string{"10.0.0.11"}, "cluster.local", nil, "lb.kubexm.local", "10.0.0.100"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(leaf.Cert, []byte(leaf.Key.Reveal()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial := api.Dialer(&tls.Config{Certificates: []tls.Certificate{pair}})
+	h := runnertest.Debian12("node1")
+	h.Serve("10.0.0.11:6443", func() (net.Conn, error) { return dial(t.Context(), "tcp", "10.0.0.11:6443") })
+	return h, kube.Access{
+		Address: "10.0.0.11:6443", CA: ca.Cert, Patience: time.Millisecond,
+		Client: func() (*pki.Pair, error) { return certs.Leaf(pki.Admin()) },
+	}
+}
+
+const objects = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings, namespace: kube-system}
+data: {key: value}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent, namespace: kube-system}
+spec:
+  selector: {matchLabels: {app: agent}}
+  template:
+    metadata: {labels: {app: agent}}
+    spec: {containers: [{name: agent, image: "agent:1"}]}
+`
+
+func TestKubernetesKinds(t *testing.T) {
+	api := kubetest.New()
+	api.AddNode("node1", true)
+	h, access := served(t, api)
+	marks := kube.Marks{Labels: map[string]string{"role": "worker"}, Taints: []corev1.Taint{{Key: "k", Value: "v", Effect: corev1.TaintEffectNoSchedule}}}
+	for _, c := range []struct {
+		step step.Step
+		diff string // empty: there is nothing to do
+	}{
+		{step.APIReady{API: access}, ""},
+		{step.Apply{What: "agent", API: access, Objects: step.Content(objects)}, "agent:1"},
+		{step.RolledOut{What: "agent", API: access, Objects: step.Content(objects)}, ""},
+		{step.NodeReady{Node: "node1", API: access}, ""},
+		{step.Marked{Node: "node1", Marks: marks, API: access}, "role"},
+	} {
+		change := check(t, h, c.step)
+		if c.diff == "" != (change == nil) || change != nil && !strings.Contains(change.Diff, c.diff) {
+			t.Errorf("%s: got %+v", c.step, change)
+		}
+		if err := apply(t, h, c.step); err != nil {
+			t.Errorf("%s: %v", c.step, err)
+		}
+		if change := check(t, h, c.step); change != nil {
+			t.Errorf("%s: there is something to do:\n%s", c.step, change.Diff)
+		}
+	}
+}
+
+func TestWaitForNode(t *testing.T) {
+	api := kubetest.New()
+	api.AddNode("node1", false)
+	h, access := served(t, api)
+	s := step.NodeReady{Node: "node1", API: access}
+	c := check(t, h, s)
+	if c == nil || !strings.HasPrefix(c.Diff, "wait: ") {
+		t.Fatalf("got %+v", c)
+	}
+	go api.AddNode("node1", true)
+	if err := c.Run(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAPIReadySaysWhatFails(t *testing.T) {
+	api := kubetest.New()
+	api.Failing = func() []string { return []string{"etcd"} }
+	h, access := served(t, api)
+	s := step.APIReady{API: access}
+	c := check(t, h, s)
+	if c == nil || !strings.Contains(c.Diff, "etcd") {
+		t.Fatalf("got %+v", c)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := c.Run(ctx); err == nil || !strings.Contains(err.Error(), "etcd") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestBadObjects(t *testing.T) {
+	h, access := served(t, kubetest.New())
+	for _, s := range []step.Step{step.Apply{What: "x", API: access, Objects: step.Content("{a")}, step.RolledOut{What: "x", API: access, Objects: step.Content("{a")}} {
+		if _, err := s.Precheck(t.Context(), h.Runner()); err == nil || !strings.Contains(err.Error(), "reading the objects of x: ") {
+			t.Errorf("got %v", err)
+		}
+	}
+}

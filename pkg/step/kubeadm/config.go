@@ -1,0 +1,166 @@
+package kubeadm
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/cluster"
+)
+
+// The part of kubeadm's configuration that kubexm uses. kubeadm's own types
+// cannot be imported.
+//
+// Facts: https://kubernetes.io/docs/reference/config-api/kubeadm-config.v1beta4
+
+type arg struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+type volume struct {
+	Name      string `json:"name"`
+	HostPath  string `json:"hostPath"`
+	MountPath string `json:"mountPath"`
+	ReadOnly  bool   `json:"readOnly,omitempty"`
+	PathType  string `json:"pathType,omitempty"`
+}
+
+type component struct {
+	ExtraArgs    []arg    `json:"extraArgs,omitempty"`
+	ExtraVolumes []volume `json:"extraVolumes,omitempty"`
+	CertSANs     []string `json:"certSANs,omitempty"`
+}
+
+type image struct {
+	ImageTag string `json:"imageTag,omitempty"`
+}
+
+type localEtcd struct {
+	image
+	DataDir   string `json:"dataDir"`
+	ExtraArgs []arg  `json:"extraArgs,omitempty"`
+}
+
+type externalEtcd struct {
+	Endpoints []string `json:"endpoints"`
+	CAFile    string   `json:"caFile"`
+	CertFile  string   `json:"certFile"`
+	KeyFile   string   `json:"keyFile"`
+}
+
+// Etcd is the etcd section of kubeadm's configuration: one of the two.
+type Etcd struct {
+	Local    *localEtcd    `json:"local,omitempty"`
+	External *externalEtcd `json:"external,omitempty"`
+}
+
+type networking struct {
+	DNSDomain     string `json:"dnsDomain"`
+	PodSubnet     string `json:"podSubnet"`
+	ServiceSubnet string `json:"serviceSubnet"`
+}
+
+type clusterConfiguration struct {
+	metav1.TypeMeta
+	ClusterName          string     `json:"clusterName"`
+	KubernetesVersion    string     `json:"kubernetesVersion"`
+	ControlPlaneEndpoint string     `json:"controlPlaneEndpoint"`
+	Networking           networking `json:"networking"`
+	Etcd                 Etcd       `json:"etcd"`
+	APIServer            component  `json:"apiServer"`
+	ControllerManager    component  `json:"controllerManager"`
+	Scheduler            component  `json:"scheduler"`
+
+	CertificateValidityPeriod metav1.Duration `json:"certificateValidityPeriod"`
+}
+
+type apiEndpoint struct {
+	AdvertiseAddress string `json:"advertiseAddress"`
+	BindPort         int    `json:"bindPort"`
+}
+
+type nodeRegistration struct {
+	Name             string         `json:"name"`
+	CRISocket        string         `json:"criSocket"`
+	Taints           []corev1.Taint `json:"taints"`
+	KubeletExtraArgs []arg          `json:"kubeletExtraArgs,omitempty"`
+	ImagePullPolicy  string         `json:"imagePullPolicy"`
+}
+
+type bootstrapToken struct {
+	TTL metav1.Duration `json:"ttl"`
+}
+
+type initConfiguration struct {
+	metav1.TypeMeta
+	BootstrapTokens  []bootstrapToken `json:"bootstrapTokens"`
+	LocalAPIEndpoint apiEndpoint      `json:"localAPIEndpoint"`
+	NodeRegistration nodeRegistration `json:"nodeRegistration"`
+}
+
+type discoveryFile struct {
+	KubeConfigPath string `json:"kubeConfigPath"`
+}
+
+type discovery struct {
+	File              discoveryFile `json:"file"`
+	TLSBootstrapToken string        `json:"tlsBootstrapToken"`
+}
+
+type joinConfiguration struct {
+	metav1.TypeMeta
+	Discovery        discovery        `json:"discovery"`
+	NodeRegistration nodeRegistration `json:"nodeRegistration"`
+}
+
+func kind(k string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: "kubeadm.k8s.io/v1beta4", Kind: k}
+}
+
+func args(m map[string]string) []arg {
+	var all []arg
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		all = append(all, arg{k, m[k]})
+	}
+	return all
+}
+
+// registration is how a node joins; kubelet are its kubelet's flags.
+func registration(c *cluster.Cluster, host string, kubelet map[string]string) nodeRegistration {
+	return nodeRegistration{
+		Name: host, CRISocket: containerdSocket, Taints: c.Taints(host), KubeletExtraArgs: args(kubelet), ImagePullPolicy: "IfNotPresent",
+	}
+}
+
+func clusterConfig(c *cluster.Cluster, etcd Etcd) clusterConfiguration {
+	k := c.Spec.Kubernetes
+	with := func(x v1alpha1.Component, extra ...string) component {
+		flags := map[string]string{}
+		if gates := c.FeatureGates(); gates != "" {
+			flags["feature-gates"] = gates
+		}
+		for i := 0; i+1 < len(extra); i += 2 {
+			flags[extra[i]] = extra[i+1]
+		}
+		maps.Copy(flags, x.ExtraArgs)
+		return component{ExtraArgs: args(flags)}
+	}
+	conf := clusterConfiguration{
+		TypeMeta: kind("ClusterConfiguration"), ClusterName: c.Name, KubernetesVersion: k.Version, ControlPlaneEndpoint: c.EndpointHost(),
+		Networking: networking{k.DNSDomain, c.Spec.Network.PodCIDR, c.Spec.Network.ServiceCIDR}, Etcd: etcd,
+		APIServer: with(k.APIServer.Component), Scheduler: with(k.Scheduler),
+		CertificateValidityPeriod: metav1.Duration{Duration: time.Duration(k.CertificateValidityDays) * 24 * time.Hour},
+		ControllerManager:         with(k.ControllerManager, "node-cidr-mask-size", strconv.Itoa(k.NodeCIDRMaskSize)),
+	}
+	conf.APIServer.CertSANs = append(c.APIServerSANs(), c.MasterAddresses()...)
+	for _, v := range k.APIServer.ExtraVolumes {
+		conf.APIServer.ExtraVolumes = append(conf.APIServer.ExtraVolumes, volume(v))
+	}
+	return conf
+}

@@ -1,0 +1,278 @@
+// Package kubeadm holds the steps that make a cluster and add nodes to it with
+// kubeadm, the one program that kubexm drives by its command line.
+package kubeadm
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/kube"
+	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/templates"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+const (
+	program    = "/usr/local/bin/kubeadm"
+	pkiDir     = "/etc/kubernetes/pki/"
+	configPath = "/etc/kubernetes/kubeadm-config.yaml"
+
+	// Done is there when kubeadm init has finished.
+	Done = runner.StateDir + "/kubeadm-init"
+
+	kubeletConfig    = "/var/lib/kubelet/config.yaml"
+	containerdSocket = "unix:///run/containerd/containerd.sock"
+)
+
+// Programs puts kubeadm, and on masters kubectl, on the host.
+func Programs(c *cluster.Cluster, host string) step.Step {
+	u := step.Upload{What: "kubeadm", Store: c.Store}
+	for _, n := range []string{"kubeadm", "kubectl"} {
+		if slices.Contains(c.Components(host), n) {
+			u.Programs = append(u.Programs, step.Programs{Artifact: c.Artifact(n, host), Dir: path.Dir(program)})
+		}
+	}
+	return step.With(u, step.Options{Limit: step.LimitTransfer})
+}
+
+// exclusive runs kubeadm once at a time on a host: one that outlived a lost
+// connection is waited for. All its phases can be run again over what is there.
+const exclusive = "flock -w 300 /run/lock/kubexm-kubeadm " + program + " "
+
+// PKI gives the first master the authorities and the service-account key that
+// were chosen on the control machine; kubeadm signs all else with them.
+func PKI(c *cluster.Cluster, withEtcd bool) step.Step {
+	files := []step.File{}
+	add := func(name string, p *pki.Pair) {
+		files = append(files, step.File{Path: pkiDir + name + ".crt", Content: p.Cert, Mode: 0o644},
+			step.File{Path: pkiDir + name + ".key", Content: step.Content(p.Key.Reveal()), Mode: 0o600})
+	}
+	add("ca", c.CA(pki.Kubernetes))
+	add("front-proxy-ca", c.CA(pki.FrontProxy))
+	if withEtcd {
+		add("etcd/ca", c.CA(pki.Etcd))
+	}
+	private, public, err := c.Certs.ServiceAccountKey()
+	c.Check(err)
+	files = append(files, step.File{Path: pkiDir + "sa.key", Content: step.Content(private.Reveal()), Mode: 0o600},
+		step.File{Path: pkiDir + "sa.pub", Content: public, Mode: 0o600})
+	return step.Files{What: "certificate authorities", List: files}
+}
+
+// Init makes the control plane of the first master.
+type Init struct {
+	Config step.Content
+	Member string `json:",omitempty"` // the data of the etcd that kubeadm runs; empty: it runs none
+}
+
+// LocalEtcd is the etcd that kubeadm runs as a static pod.
+func LocalEtcd(c *cluster.Cluster) Etcd {
+	return Etcd{Local: &localEtcd{image{tag(c.Image("etcd"))}, c.Spec.Etcd.DataDir, args(c.Spec.Etcd.ExtraArgs)}}
+}
+
+// tag is the part of an image's reference behind its name.
+func tag(ref string) string { return ref[strings.LastIndex(ref, ":")+1:] }
+
+// ExternalEtcd is an etcd that is there already.
+func ExternalEtcd(endpoints []string, ca, cert, key string) Etcd {
+	return Etcd{External: &externalEtcd{endpoints, ca, cert, key}}
+}
+
+// NewInit returns the step that makes the control plane with the given etcd;
+// kubelet are the flags of the master's kubelet.
+func NewInit(c *cluster.Cluster, host string, etcd Etcd, kubelet map[string]string) step.Step {
+	docs := [][]byte{
+		c.YAML(initConfiguration{
+			TypeMeta: kind("InitConfiguration"), BootstrapTokens: []bootstrapToken{{TTL: metav1.Duration{Duration: time.Minute}}},
+			LocalAPIEndpoint: apiEndpoint{c.IP(host), c.APIPort()}, NodeRegistration: registration(c, host, kubelet),
+		}),
+		c.YAML(clusterConfig(c, etcd)),
+		c.YAML(c.KubeletConfig("")),
+		c.YAML(c.ProxyConfig()),
+	}
+	init := Init{Config: bytes.Join(docs, []byte("---\n"))}
+	if etcd.Local != nil {
+		init.Member = etcd.Local.DataDir + "/member"
+	}
+	return step.With(init, step.Options{Timeout: 10 * time.Minute})
+}
+
+func (Init) String() string { return "kubeadm init" }
+
+// Precheck looks for what a finished kubeadm leaves: its mark, unless somebody has
+// reset the host since. What was there before is not reset when it fails.
+func (i Init) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
+	signs := []string{Done, "/etc/kubernetes/manifests/kube-apiserver.yaml", kubeletPath}
+	if i.Member != "" {
+		signs = append(signs, i.Member)
+	}
+	have, err := r.Exists(ctx, signs...)
+	if err != nil || len(have) > 1 && have[0] == Done && have[1] != i.Member {
+		return nil, err
+	}
+	var rollback func(context.Context) error
+	if len(have) == 0 {
+		rollback = reset(r)
+	}
+	return &step.Change{
+		Diff: "run: kubeadm init --config " + configPath + "\n" + string(i.Config),
+		Run: func(ctx context.Context) error {
+			if err := r.WriteFiles(ctx, runner.File{Path: configPath, Data: i.Config, Mode: 0o600}); err != nil {
+				return err
+			}
+			return run(ctx, r, "init --skip-phases=preflight,addon/coredns,show-join-command --config "+configPath+" && touch "+Done)
+		},
+		Rollback: rollback,
+	}, nil
+}
+
+// Join makes a worker of a host. The token it needs is made for this one join.
+type Join struct {
+	Node   string
+	Config step.Content
+	Found  step.Content // how the API server is found: its URL, and the authority by which it is checked
+	API    kube.Access  `json:"-"`
+}
+
+const (
+	discoveryPath = "/etc/kubernetes/discovery.conf"
+	bootstrapPath = "/etc/kubernetes/bootstrap-kubelet.conf"
+	kubeletPath   = "/etc/kubernetes/kubelet.conf"
+	tokenPlace    = "@TOKEN@" // where the token goes into the configuration
+)
+
+// NewJoin returns the step that joins a worker; kubelet are the flags of its kubelet.
+func NewJoin(c *cluster.Cluster, host string, kubelet map[string]string) step.Step {
+	conf := joinConfiguration{
+		TypeMeta:  kind("JoinConfiguration"),
+		Discovery: discovery{discoveryFile{discoveryPath}, tokenPlace}, NodeRegistration: registration(c, host, kubelet),
+	}
+	found := templates.Render("kubeadm/discovery", struct{ Server, CA string }{
+		c.Endpoint(), base64.StdEncoding.EncodeToString(c.CA(pki.Kubernetes).Cert),
+	})
+	return step.With(Join{Node: host, Config: c.YAML(conf), Found: found, API: c.API(c.FirstMaster())},
+		step.Options{Timeout: 10 * time.Minute})
+}
+
+func (Join) String() string { return "kubeadm join" }
+
+// Precheck looks for what a finished kubeadm leaves: the kubelet has its own
+// credentials, and those it started with are gone.
+func (j Join) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
+	done := []string{kubeletPath, kubeletConfig}
+	have, err := r.Exists(ctx, kubeletPath, kubeletConfig, bootstrapPath, discoveryPath, configPath)
+	if err != nil || slices.Equal(have, done) {
+		return nil, err
+	}
+	joined := len(have) > 2 && slices.Equal(have[:2], done) && have[2] != bootstrapPath
+	rollback := reset(r)
+	if joined {
+		rollback = nil // a node that works stays one
+	}
+	return &step.Change{
+		Diff:     "run: kubeadm join --config " + configPath + "\n" + string(j.Config),
+		Run:      func(ctx context.Context) error { return j.run(ctx, r, joined) },
+		Rollback: rollback,
+	}, nil
+}
+
+// run joins, unless that was done and only cut off before its end, and clears
+// away what was needed for it.
+func (j Join) run(ctx context.Context, r *runner.Runner, joined bool) error {
+	client, err := step.Kube(r, j.API)
+	if err != nil {
+		return err
+	}
+	token := newToken(j.Node)
+	objects, err := kube.ReadObjects(templates.Render("kubeadm/token", token))
+	if err != nil {
+		return err
+	}
+	if !joined {
+		if err := j.join(ctx, r, client, token, objects); err != nil {
+			return err
+		}
+	}
+	if err := client.Delete(ctx, objects...); err != nil {
+		return err
+	}
+	return r.Remove(ctx, bootstrapPath, discoveryPath, configPath)
+}
+
+func (j Join) join(ctx context.Context, r *runner.Runner, client *kube.Client, token bootToken, objects []*unstructured.Unstructured) error {
+	node, err := kube.ReadObjects([]byte("{apiVersion: v1, kind: Node, metadata: {name: " + j.Node + "}}"))
+	if err != nil {
+		return err
+	}
+	// A node that a cut-off join has registered would make kubeadm refuse: it starts anew.
+	if _, err := r.Sh(ctx, "systemctl stop kubelet; rm -f "+kubeletPath+" "+bootstrapPath); err != nil {
+		return fmt.Errorf("clearing away an unfinished join: %w", err)
+	}
+	if err := client.Delete(ctx, node...); err != nil {
+		return err
+	}
+	if err := client.Apply(ctx, objects...); err != nil {
+		return fmt.Errorf("making a bootstrap token: %w", err)
+	}
+	conf := bytes.ReplaceAll(j.Config, []byte(tokenPlace), []byte(token.ID+"."+token.Secret))
+	err = r.WriteFiles(ctx, runner.File{Path: configPath, Data: conf, Mode: 0o600}, runner.File{Path: discoveryPath, Data: j.Found, Mode: 0o600})
+	if err != nil {
+		return err
+	}
+	return run(ctx, r, "join --skip-phases=preflight --config "+configPath)
+}
+
+// bootToken is a bootstrap token: https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens
+type bootToken struct{ ID, Secret, Expires string }
+
+// newToken returns a token for the join of a node. Its public half is always the
+// same for a node, so that a join removes what one that was cut off has left.
+func newToken(node string) bootToken {
+	sum := sha256.Sum256([]byte("kubexm " + node))
+	id := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))
+	return bootToken{ID: id[:6], Secret: strings.ToLower(rand.Text())[:16], Expires: time.Now().UTC().Add(15 * time.Minute).Format(time.RFC3339)}
+}
+
+// tokens matches bootstrap tokens, which kubeadm init tells.
+var tokens = regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)
+
+// run runs kubeadm; when it fails, the log lines that explain come along.
+func run(ctx context.Context, r *runner.Runner, line string) error {
+	if _, err := r.Change(ctx, "{ "+exclusive+line+"; } >&2"); err != nil {
+		if exit := (*connector.ExitError)(nil); errors.As(err, &exit) {
+			exit.Stderr = tokens.ReplaceAllString(exit.Stderr, "(a token)")
+		}
+		err = fmt.Errorf("%w\n%s", err, step.Journal(context.WithoutCancel(ctx), r, "kubelet"))
+		return fault.Advise(err, "look at the host: journalctl -u kubelet, crictl ps -a; --no-rollback keeps everything as it is")
+	}
+	return nil
+}
+
+// reset takes back what kubeadm did on a host, finished or not.
+func reset(r *runner.Runner) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := r.Sh(ctx, Reset)
+		return err
+	}
+}
+
+// Reset is the script that takes back what kubeadm did on a host.
+const Reset = "{ " + exclusive + "reset --force --cri-socket " + containerdSocket + "; } >&2; rm -f " + Done + " " + configPath + " " + discoveryPath

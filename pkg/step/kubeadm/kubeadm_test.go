@@ -1,0 +1,111 @@
+package kubeadm_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
+	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/step/etcd"
+	"github.com/kubexm/kubexm/pkg/step/kubeadm"
+	"github.com/kubexm/kubexm/pkg/step/kubelet"
+)
+
+const configured = `    nodeCidrMaskSize: 25
+    dnsDomain: k8s.example
+    featureGates: {NodeSwap: true, AllAlpha: false}
+    apiServer:
+      certSANs: [api.example.com, 192.0.2.7]
+      extraArgs: {max-requests-inflight: "800", authorization-mode: "Node,RBAC"}
+      extraVolumes: [{name: policy, hostPath: /etc/policy, mountPath: /etc/policy, readOnly: true, pathType: DirectoryOrCreate}]
+    controllerManager: {extraArgs: {node-monitor-period: 2s}}
+    scheduler: {extraArgs: {v: "4"}}
+    kubelet: {extraArgs: {v: "4"}, config: {evictionHard: {memory.available: 500Mi}}}
+    kubeProxy: {config: {nodePortAddresses: [primary]}}
+`
+
+// documents are what a cluster's kubeadm is given, on the master and on a worker.
+func documents(t *testing.T, version, etcdType, more string) (initDoc, joinDoc, found []byte) {
+	t.Helper()
+	c := clustertest.New(t, "  etcd: {type: "+etcdType+", extraArgs: {log-level: warn}}\n  kubernetes:\n    version: "+version+"\n    type: kubeadm\n"+more, nil)
+	c.Host("node2").Taints = []v1alpha1.Taint{{Key: "dedicated", Value: "db", Effect: "NoSchedule"}}
+	i := step.Unwrap(kubeadm.NewInit(c, "node1", etcdOf(c), kubelet.Args(c, "node1"))).(kubeadm.Init)
+	j := step.Unwrap(kubeadm.NewJoin(c, "node2", kubelet.Args(c, "node2"))).(kubeadm.Join)
+	return i.Config, j.Config, j.Found
+}
+
+func etcdOf(c *cluster.Cluster) kubeadm.Etcd {
+	if c.Spec.Etcd.Type == "kubeadm" {
+		return kubeadm.LocalEtcd(c)
+	}
+	return kubeadm.ExternalEtcd(etcd.URLs(c), etcd.CAFile, etcd.CertFile("node1"), etcd.KeyFile("node1"))
+}
+
+var cases = map[string]struct{ etcdType, more string }{
+	"row 1":            {"kubeadm", ""},
+	"row 3":            {"kubexm", ""},
+	"row 1 configured": {"kubeadm", configured},
+	"row 3 configured": {"kubexm", configured},
+}
+
+func TestConfig(t *testing.T) {
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			initDoc, joinDoc, _ := documents(t, "v1.37.1", c.etcdType, c.more)
+			clustertest.Golden(t, string(initDoc)+"==== join\n"+string(joinDoc))
+		})
+	}
+}
+
+// TestRealKubeadm asks each kubeadm that the testbed has built whether it
+// understands every field.
+func TestRealKubeadm(t *testing.T) {
+	cache := os.Getenv("KUBEXM_TESTBED_CACHE")
+	if dir, err := os.UserCacheDir(); cache == "" && err == nil {
+		cache = filepath.Join(dir, "kubexm-testbed")
+	}
+	programs, err := filepath.Glob(filepath.Join(cache, "components", "kubernetes-v*", "bin", "kubeadm"))
+	if err != nil || len(programs) == 0 {
+		t.Skipf("the testbed has built no kubeadm: there is none in %s (%v)", cache, err)
+	}
+	for _, program := range programs {
+		version := strings.Split(filepath.Base(filepath.Dir(filepath.Dir(program))), "-")[1]
+		for name, c := range cases {
+			t.Run(version+" "+name, func(t *testing.T) {
+				t.Parallel()
+				initDoc, joinDoc, found := documents(t, version, c.etcdType, c.more)
+				discovery := filepath.Join(t.TempDir(), "discovery.conf")
+				if err := os.WriteFile(discovery, found, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				joinDoc = bytes.ReplaceAll(joinDoc, []byte("/etc/kubernetes/discovery.conf"), []byte(discovery))
+				joinDoc = bytes.ReplaceAll(joinDoc, []byte("@TOKEN@"), []byte("abcdef.0123456789abcdef"))
+				validate(t, program, initDoc)
+				validate(t, program, joinDoc)
+			})
+		}
+	}
+}
+
+// longLived is kubeadm's warning of certificates that last as long as asked for.
+var longLived = regexp.MustCompile(`(?m)^W.* certificateValidityPeriod: .*\n`)
+
+func validate(t *testing.T, program string, config []byte) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), program, "config", "validate", "--config", file).CombinedOutput()
+	said := longLived.ReplaceAllString(string(out), "")
+	if err != nil || strings.TrimSpace(said) != "ok" {
+		t.Errorf("%v\n%s\nof:\n%s", err, out, config)
+	}
+}

@@ -1,0 +1,101 @@
+// Package kubelet holds the steps that install and run the kubelet of a node.
+package kubelet
+
+import (
+	"maps"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/kube"
+	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/step"
+)
+
+const (
+	binDir     = "/usr/local/bin"
+	configFile = "/var/lib/kubelet/config.yaml"
+	kubeconfig = "/etc/kubernetes/kubelet.conf"
+	serverCert = "/var/lib/kubelet/pki/kubelet.crt"
+	serverKey  = "/var/lib/kubelet/pki/kubelet.key"
+)
+
+// Upload puts Kubernetes programs on the host.
+func Upload(c *cluster.Cluster, host, what string, names ...string) step.Step {
+	u := step.Upload{What: what, Store: c.Store}
+	for _, n := range names {
+		u.Programs = append(u.Programs, step.Programs{Artifact: c.Artifact(n, host), Dir: binDir})
+	}
+	return step.With(u, step.Options{Limit: step.LimitTransfer})
+}
+
+// Programs puts the kubelet on the host.
+func Programs(c *cluster.Cluster, host string) step.Step {
+	return Upload(c, host, "kubelet", "kubelet")
+}
+
+// Prepared installs and enables the kubelet for kubeadm, which configures and
+// starts it. The variable comes from the file that kubeadm writes.
+//
+// Facts: https://kubernetes.io/docs/setup/production-environment/tools/kubeadm/kubelet-integration
+func Prepared(c *cluster.Cluster, host string) step.Step {
+	u := unit(c, host, map[string]string{
+		"bootstrap-kubeconfig": "/etc/kubernetes/bootstrap-kubelet.conf", "kubeconfig": kubeconfig, "config": configFile,
+	}, Programs(c, host))
+	u.Hold = []string{kubeconfig, configFile}
+	u.Command += " $KUBELET_KUBEADM_ARGS"
+	u.Settings = append(u.Settings, "EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env")
+	return u.Service()
+}
+
+// Config writes the kubelet's configuration, its certificates and its kubeconfig.
+func Config(c *cluster.Cluster, host string) step.Step {
+	conf := c.KubeletConfig(host)
+	maps.Copy(conf, map[string]any{"tlsCertFile": serverCert, "tlsPrivateKeyFile": serverKey, "rotateCertificates": false})
+	if taints := c.Taints(host); len(taints) > 0 {
+		conf["registerWithTaints"] = taints
+	}
+	server := c.Leaf(pki.KubeletServer(host, c.Addresses(host)))
+	files := []step.File{
+		{Path: serverCert, Content: server.Cert, Mode: 0o644},
+		{Path: serverKey, Content: step.Content(server.Key.Reveal()), Mode: 0o600},
+		{Path: kubeconfig, Content: step.Content(c.Kubeconfig("system:node:"+host, pki.Kubelet(host)).Reveal()), Mode: 0o600},
+		{Path: configFile, Content: c.YAML(conf), Mode: 0o644},
+	}
+	if !c.Host(host).Is(v1alpha1.RoleMaster) { // there it comes with the control plane's certificates
+		files = append(files, step.File{Path: "/etc/kubernetes/pki/ca.crt", Content: c.CA(pki.Kubernetes).Cert, Mode: 0o644})
+	}
+	return step.Files{What: "kubelet", List: files}
+}
+
+// Service runs the kubelet.
+func Service(c *cluster.Cluster, host string) step.Step {
+	args := map[string]string{"kubeconfig": kubeconfig, "config": configFile, "hostname-override": host}
+	maps.Copy(args, Args(c, host))
+	return unit(c, host, args, Programs(c, host), Config(c, host)).Service()
+}
+
+// Args are the flags that a node's kubelet gets in either way of running it.
+func Args(c *cluster.Cluster, host string) map[string]string {
+	args := map[string]string{"node-ip": c.IP(host)}
+	maps.Copy(args, c.Spec.Kubernetes.Kubelet.ExtraArgs)
+	return args
+}
+
+func unit(c *cluster.Cluster, host string, args map[string]string, reads ...step.Step) step.Unit {
+	return step.Unit{
+		Name: "kubelet", Description: "Kubernetes node agent", Documentation: "https://kubernetes.io/docs", After: "containerd.service",
+		Command: binDir + "/kubelet", Args: args, Reads: reads,
+		Settings: append(step.HoldsContainers(), step.Limits(c.FactsOf(host).CanRaiseLimits(), "-999")...),
+	}
+}
+
+// Ready waits for a node and gives it its labels and taints; both are done
+// through the first master.
+func Ready(c *cluster.Cluster, host string) []step.Step {
+	master := c.FirstMaster()
+	return []step.Step{
+		plan.On(master, step.NodeReady{Node: host, API: c.API(master)}),
+		plan.On(master, step.Marked{Node: host, Marks: kube.Marks{Labels: c.Labels(host), Taints: c.Taints(host)}, API: c.API(master)}),
+	}
+}

@@ -1,0 +1,93 @@
+package step
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// Packages ensures operating system packages, with the host's own package
+// manager and repositories.
+type Packages struct {
+	Manager string // apt, dnf or yum
+	Names   []string
+}
+
+func (p Packages) String() string { return "packages" }
+
+// Each lists what is installed, one name a line; the first of the names given.
+const (
+	dpkgList = `dpkg-query -W -f '${db:Status-Status} ${Package}\n' %s 2>/dev/null | grep '^installed ' | cut -d' ' -f2`
+	rpmList  = `rpm -qa --qf '%{NAME}\n'`
+)
+
+// rpmHave prints those of the names that are installed, also under another name,
+// as iptables is iptables-nft from version 9 of Red Hat's family on.
+const rpmHave = `for n in %s; do if rpm -q --whatprovides "$n" >/dev/null 2>&1; then echo "$n"; fi; done`
+
+// list is the script that lists what is installed, of all packages or of some.
+func (p Packages) list(names ...string) string {
+	switch {
+	case p.Manager == "apt":
+		return fmt.Sprintf(dpkgList, runner.Quote(names...))
+	case names == nil:
+		return rpmList
+	}
+	return fmt.Sprintf(rpmHave, runner.Quote(names...))
+}
+
+// Precheck asks the package database.
+func (p Packages) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
+	out, err := r.Sh(ctx, p.list(p.Names...))
+	if err != nil {
+		return nil, fmt.Errorf("listing packages: %w", err)
+	}
+	have := strings.Fields(out)
+	var missing []string
+	for _, n := range p.Names {
+		if !slices.Contains(have, n) {
+			missing = append(missing, n)
+		}
+	}
+	if missing == nil {
+		return nil, nil
+	}
+	return &Change{
+		Diff: "+ packages " + strings.Join(missing, " "),
+		Run:  func(ctx context.Context) error { return p.install(ctx, r, missing) },
+	}, nil
+}
+
+// planned prints the packages that dnf and yum list under "Installing", in a column that
+// begins after one blank.
+const planned = `while IFS= read -r l; do case "$l" in Installing*) on=y;; [A-Z]*) on=;; "  "*|"") ;; " "*) if [ -n "$on" ]; then l=${l# }; echo "${l%% *}"; fi;; esac; done`
+
+// add notes all packages that will come along before any does, so that they can all go
+// again, whenever the power is cut; and, should the plan have been misread, those that came.
+// What was there before is never noted, nor what others install meanwhile.
+const add = `list() { %[1]s; }; was=$(list); rc=0; N='
+'
+new() { while read -r n; do case "$N$was$N" in *"$N$n$N"*) ;; *) echo "$n";; esac; done; }
+foresee() { out=$(%[2]s) && later=y && for n in $(printf '%%s\n' "$out" | %[3]s | new); do note "package $n" || return 1; done && settle; }
+{ foresee || { %[4]s && foresee; }; } >&2 && { %[5]s || { %[4]s && foresee && %[5]s; }; } >&2 || rc=$?
+for n in $(list | new); do note "package $n"; done; exit $rc`
+
+func (p Packages) install(ctx context.Context, r *runner.Runner, missing []string) error {
+	names := runner.Quote(missing...)
+	plan, read, refresh := "LC_ALL=C "+p.Manager+" --assumeno install "+names+" || true", planned, "false"
+	install := p.Manager + " -q -y install " + names
+	if p.Manager == "apt" {
+		get := "DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300"
+		plan, read, refresh = "apt-get -s install --no-install-recommends "+names, "grep '^Inst ' | cut -d' ' -f2", get+" update"
+		install = get + " install -y --no-install-recommends " + names
+	}
+	if _, err := r.Change(ctx, fmt.Sprintf(add, p.list(), plan, read, refresh, install)); err != nil {
+		return fault.Advise(fmt.Errorf("installing %s: %w", names, err),
+			"check the host's package repositories and its network (try the same command there), or install the packages by hand")
+	}
+	return nil
+}

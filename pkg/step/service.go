@@ -1,0 +1,155 @@
+package step
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// Service ensures that a systemd service has its unit and kubexm's drop-in, is
+// enabled, and that the running process was started with everything as it is
+// now: the drop-in carries a digest of all that the process reads, and the
+// process's own environment says with which one it was started. A crash
+// between "file written" and "service restarted" so heals on the next run.
+type Service struct {
+	Name   string   // without ".service"
+	Unit   Content  `json:",omitempty"` // unit file; empty: the unit comes with the system
+	DropIn Content  // drop-in: its [Service] section must come last
+	Reads  []Step   // the steps that bring what the process reads
+	Hold   []string `json:",omitempty"` // files; until all are there, someone else starts the service the first time
+	Files  []File   `json:",omitempty"` // further small files that go with the unit
+}
+
+func (s Service) String() string { return "service " + s.Name }
+
+func (s Service) unitPath() string   { return "/etc/systemd/system/" + s.Name + ".service" }
+func (s Service) dropInPath() string { return s.unitPath() + ".d/kubexm-" + s.Name + ".conf" }
+
+// files returns the unit's files with the digest put into the drop-in.
+func (s Service) files() (Files, string, error) {
+	bare := s
+	bare.Reads = nil
+	digest, err := Digest(append([]Step{bare}, s.Reads...)...)
+	if err != nil {
+		return Files{}, "", err
+	}
+	dropIn := append(slices.Clone(s.DropIn), "Environment=KUBEXM_DIGEST="+digest+"\n"...)
+	f := Files{What: s.Name, List: append([]File{{Path: s.dropInPath(), Content: dropIn, Mode: 0o644}}, s.Files...)}
+	if s.Unit != nil {
+		f.List = append(f.List, File{Path: s.unitPath(), Content: s.Unit, Mode: 0o644})
+	}
+	return f, digest, nil
+}
+
+// state asks systemd and the running process. (systemctl before version 230 has no
+// --value.)
+const state = `systemctl show %[1]s -p ActiveState,UnitFileState,NeedDaemonReload,MainPID
+p=$(systemctl show %[1]s -p MainPID); p=${p#*=}; if [ "${p:-0}" -gt 0 ]; then tr '\0' '\n' <"/proc/$p/environ" | grep KUBEXM_DIGEST; fi; true`
+
+// Precheck looks at the unit files, at systemd and at the running process.
+func (s Service) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
+	files, digest, err := s.files()
+	if err != nil {
+		return nil, err
+	}
+	look := fmt.Sprintf(state, runner.Quote(s.Name))
+	for _, f := range s.Hold {
+		look += "; if [ ! -e " + runner.Quote(f) + " ]; then echo held=yes; fi"
+	}
+	old, out, err := r.Look(ctx, look, files.paths()...)
+	if err != nil {
+		return nil, fmt.Errorf("looking at service %s: %w", s.Name, err)
+	}
+	have := map[string]string{}
+	for l := range strings.SplitSeq(out, "\n") {
+		k, v, _ := strings.Cut(l, "=")
+		have[k] = v
+	}
+	g := files.gap(old)
+	want := map[string]string{"UnitFileState": "enabled", "NeedDaemonReload": "no"}
+	held := have["held"] == "yes"
+	if !held {
+		want["ActiveState"] = "active"
+	}
+	if !held || have["KUBEXM_DIGEST"] != "" { // a held one may start and fail again and again until it is configured
+		want["KUBEXM_DIGEST"] = digest
+	}
+	diff := g.diff
+	for _, k := range slices.Sorted(maps.Keys(want)) {
+		if have[k] != want[k] {
+			diff += fmt.Sprintf("%s: %s %q -> %q\n", s.Name, k, have[k], want[k])
+		}
+	}
+	if diff == "" {
+		return nil, nil
+	}
+	return &Change{
+		Diff:     diff,
+		Run:      func(ctx context.Context) error { return s.run(ctx, r, g, have["UnitFileState"] == "enabled", held) },
+		Rollback: s.rollback(r, g, have["ActiveState"] == "active", have["UnitFileState"] == "enabled"),
+	}, nil
+}
+
+// bring lets systemd know of the unit and its files, and start it. Reading all units
+// anew takes long; systemd reads one that it does not hold by itself.
+const bring = `noted %[4]s || note %[1]s; files; systemctl -q --no-reload enable %[2]s
+if systemctl show %[2]s -p LoadState,NeedDaemonReload | grep -qvxE 'LoadState=loaded|NeedDaemonReload=no'; then systemctl daemon-reload; fi
+systemctl reset-failed %[2]s 2>/dev/null || true; systemctl %[3]s %[2]s`
+
+func (s Service) run(ctx context.Context, r *runner.Runner, g gap, wasEnabled, held bool) error {
+	// Noted first, so that Restore knows of the unit whatever happens next; as a new unit
+	// also when an earlier run has enabled it.
+	verb, act := "unit", "restart"
+	if wasEnabled {
+		verb = "service"
+	}
+	if held {
+		act = "try-restart"
+	}
+	n := runner.Quote(s.Name)
+	script := fmt.Sprintf(bring, runner.Quote(verb+" "+s.Name), n, act, runner.Quote("unit "+s.Name))
+	if _, err := r.Change(ctx, script, g.put...); err != nil {
+		err = fmt.Errorf("%w\n%s", err, Journal(ctx, r, s.Name))
+		return fault.Advise(err, "look at the host: journalctl -u "+n+"; --no-rollback keeps everything as it is")
+	}
+	return nil
+}
+
+func (s Service) rollback(r *runner.Runner, g gap, wasActive, wasEnabled bool) func(context.Context) error {
+	return func(ctx context.Context) error {
+		n := runner.Quote(s.Name)
+		before := ""
+		if !wasEnabled {
+			before += "systemctl disable " + n + "; "
+		}
+		if !wasActive {
+			before += "systemctl stop " + n + "; "
+		}
+		if _, err := r.Sh(ctx, "{ "+before+"true; } 2>/dev/null"); err != nil {
+			return err
+		}
+		if err := g.rollBack(ctx, r); err != nil {
+			return err
+		}
+		after := "systemctl daemon-reload"
+		if wasActive {
+			after += "; systemctl restart " + n
+		}
+		_, err := r.Sh(ctx, after)
+		return err
+	}
+}
+
+// Journal returns the last log lines of a unit, for error messages.
+func Journal(ctx context.Context, r *runner.Runner, unit string) string {
+	out, err := r.Sh(ctx, "journalctl -q --no-pager -o cat -n 15 -u "+runner.Quote(unit)+" 2>/dev/null || true")
+	if err != nil || out == "" {
+		return "no log lines of " + unit
+	}
+	return "last log lines of " + unit + ":\n" + out
+}

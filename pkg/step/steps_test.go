@@ -1,0 +1,349 @@
+package step_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/runner/runnertest"
+	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+func TestBlock(t *testing.T) {
+	for name, c := range map[string]struct {
+		have, want string
+	}{
+		"at the end":           {"a\n", "a\n# BEGIN\nx\n# END\n"},
+		"after a cut line":     {"a", "a\n# BEGIN\nx\n# END\n"},
+		"in an empty file":     {"", "# BEGIN\nx\n# END\n"},
+		"in place":             {"a\n# BEGIN\n1\n2\n# END\nb\n\n", "a\n# BEGIN\nx\n# END\nb\n\n"},
+		"no newline at end":    {"a\n# BEGIN\n# END", "a\n# BEGIN\nx\n# END\n"},
+		"like a marker":        {"## BEGIN\n# BEGIN here\n", "## BEGIN\n# BEGIN here\n# BEGIN\nx\n# END\n"},
+		"no end":               {"a\n# BEGIN\nb\n", ""},
+		"no begin":             {"a\n# END\nb\n", ""},
+		"wrong order":          {"# END\n# BEGIN\n", ""},
+		"two begins":           {"# BEGIN\nmine\n# BEGIN\n# END\n", ""},
+		"two blocks":           {"# BEGIN\n# END\n# BEGIN\n# END\n", ""},
+		"end twice":            {"# BEGIN\n# END\nmine\n# END\n", ""},
+		"markers with a space": {"# BEGIN \n# END \n", "# BEGIN \n# END \n# BEGIN\nx\n# END\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := hostFor(nil)
+			h.Put("/etc/hosts", c.have, 0o640)
+			err := apply(t, h, hosts("x\n"))
+			got, _ := h.Get("/etc/hosts")
+			switch {
+			case c.want == "":
+				if err == nil || !strings.Contains(err.Error(), "mend the file by hand") || got != c.have {
+					t.Errorf("got %v, %q", err, got)
+				}
+			case err != nil || got != c.want || h.Mode("/etc/hosts") != 0o640:
+				t.Errorf("got %v, mode %v, want (-), have (+):\n%s", err, h.Mode("/etc/hosts"), cmp.Diff(c.want, got))
+			}
+		})
+	}
+}
+
+func TestPackages(t *testing.T) {
+	for name, c := range map[string]struct {
+		host  func(string) *runnertest.Host
+		step  step.Packages
+		brake func(*runnertest.Host)
+		fails string
+	}{
+		"apt":           {host: runnertest.Debian12, step: step.Packages{Manager: "apt", Names: []string{"socat", "conntrack"}}},
+		"dnf":           {host: runnertest.Rocky9, step: step.Packages{Manager: "dnf", Names: []string{"socat", "conntrack-tools"}}},
+		"unknown name":  {host: runnertest.Debian12, step: step.Packages{Manager: "apt", Names: []string{"socat", "nothing"}}, fails: "Unable to locate package nothing"},
+		"no repository": {host: runnertest.Rocky9, step: step.Packages{Manager: "dnf", Names: []string{"socat"}}, brake: func(h *runnertest.Host) { h.Offline = true }, fails: "Failed to download metadata"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := c.host("node1")
+			if c.brake != nil {
+				c.brake(h)
+			}
+			before := h.Installed()
+			err := apply(t, h, c.step)
+			if c.fails != "" {
+				if err == nil || !strings.Contains(err.Error(), c.fails) || !strings.Contains(fault.Advice(err), "package repositories") {
+					t.Errorf("got %v, advice %q", err, fault.Advice(err))
+				}
+				if diff := cmp.Diff(before, h.Installed()); diff != "" {
+					t.Error(diff)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if check(t, h, c.step) != nil {
+				t.Error("there is something to do")
+			}
+			if err := h.Runner().Restore(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(before, h.Installed()); diff != "" {
+				t.Errorf("after Restore: %s", diff)
+			}
+		})
+	}
+}
+
+// TestPackagesOfOthers has an administrator who installs packages too: while a run is cut
+// off, and one that needs one of ours. None of them goes.
+func TestPackagesOfOthers(t *testing.T) {
+	for name, c := range map[string]struct {
+		host func(string) *runnertest.Host
+		step step.Packages
+		more string
+	}{
+		"apt": {runnertest.Debian12, step.Packages{Manager: "apt", Names: []string{"socat", "iptables"}}, "apt-get install -y "},
+		"dnf": {runnertest.Rocky9, step.Packages{Manager: "dnf", Names: []string{"socat", "iptables"}}, "dnf install -y "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for n := int64(1); ; n++ {
+				h := c.host("node1")
+				if _, err := h.Runner().Sh(t.Context(), "if command -v apt-get >/dev/null; then apt-get update; fi"); err != nil {
+					t.Fatal(err)
+				}
+				iptables := "iptables"
+				if name == "dnf" {
+					iptables = "iptables-nft"
+				}
+				h.Repo["ufw"] = runnertest.Package{Depends: []string{iptables}}
+				h.Repo["vim"] = runnertest.Package{}
+				want := append(h.Installed(), iptables, "ufw", "vim")
+				if name == "apt" {
+					want = append(want, "libxtables12")
+				}
+				cut := &runnertest.Kill{After: n}
+				h.Cut = cut
+				_ = apply(t, h, c.step) // fails where it is cut
+				h.Reboot()
+				if _, err := h.Runner().Sh(t.Context(), c.more+"vim"); err != nil {
+					t.Fatal(err)
+				}
+				if err := apply(t, h, c.step); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := h.Runner().Sh(t.Context(), c.more+"ufw"); err != nil {
+					t.Fatal(err)
+				}
+				told := ""
+				if err := h.Runner().Restore(t.Context(), func(text string) { told = text }); err != nil {
+					t.Fatal(err)
+				}
+				slices.Sort(want)
+				if diff := cmp.Diff(want, h.Installed()); diff != "" || !strings.Contains(told, iptables) {
+					t.Fatalf("cut before command %d, told %q: %s", n, told, diff)
+				}
+				if cut.Count() <= n {
+					return
+				}
+			}
+		})
+	}
+}
+
+// TestPackageScriptsOnRealShells lists this machine's packages.
+func TestPackageScriptsOnRealShells(t *testing.T) {
+	for _, shell := range []string{"dash", "bash"} {
+		r := runnertest.NewSandbox(t, shell).Runner()
+		if out, err := r.Sh(t.Context(), "command -v dpkg-query"); err != nil || out == "" {
+			t.Skip("this machine has no dpkg")
+		}
+		c, err := step.Packages{Manager: "apt", Names: []string{"coreutils", "no-such-package", "dpkg"}}.Precheck(t.Context(), r)
+		if err != nil || c == nil || c.Diff != "+ packages no-such-package" {
+			t.Errorf("%s: got %+v, %v", shell, c, err)
+		}
+	}
+}
+
+func TestCommand(t *testing.T) {
+	h := hostFor(nil)
+	if err := apply(t, h, step.Command{What: "x", Unless: "false", Run: "true"}); err == nil || !strings.Contains(err.Error(), "still differs after the change:\nrun: true") {
+		t.Errorf("a command that does not reach its goal: %v", err)
+	}
+	if err := apply(t, h, step.Command{What: "x", Unless: "false", Run: "echo why >&2; false; touch /etc/never"}); err == nil || !strings.Contains(err.Error(), "status 1: why") {
+		t.Errorf("a command that fails: %v", err)
+	}
+	if h.Mode("/etc/never") != 0 {
+		t.Error("the command went on after a failure")
+	}
+	if c := check(t, h, step.Command{What: "x", Unless: "exit 0"}); c != nil {
+		t.Error("a probe that exits is not believed")
+	}
+}
+
+// broken is a step that fails when it runs.
+type broken struct{ Name string }
+
+func (b broken) String() string { return b.Name }
+
+func (broken) Precheck(context.Context, *runner.Runner) (*step.Change, error) {
+	return &step.Change{Diff: "x", Run: func(context.Context) error { return errors.New("broken") }}, nil
+}
+
+func around(inner ...step.Step) step.Around {
+	undrain := step.Command{What: "uncordon", Unless: "[ ! -e /run/drained ]", Run: "rm /run/drained; touch /run/uncordoned"}
+	return step.Around{What: "upgrade node1", Before: flagged("drained"), Inner: inner, After: undrain}
+}
+
+func TestAround(t *testing.T) {
+	file := step.File{Path: "/etc/version", Content: step.Content("2"), Mode: 0o644}
+	t.Run("nothing to do inside", func(t *testing.T) {
+		h := hostFor(func(h *runnertest.Host) { h.Put("/etc/version", "2", 0o644) })
+		if c := check(t, h, around(file)); c != nil {
+			t.Errorf("got %+v", c)
+		}
+	})
+	for name, keep := range map[string]bool{"inner fails": false, "inner fails, kept": true} {
+		t.Run(name, func(t *testing.T) {
+			h := hostFor(nil)
+			a := around(file, broken{"bad"}, flagged("never"))
+			a.KeepOnFailure = keep
+			if err := apply(t, h, a); err == nil || err.Error() != "bad: broken" {
+				t.Errorf("got %v", err)
+			}
+			if drained := h.Mode("/run/drained") != 0; drained != keep || h.Mode("/run/never") != 0 {
+				t.Errorf("drained %t, went on %t", drained, h.Mode("/run/never") != 0)
+			}
+		})
+	}
+	t.Run("before fails", func(t *testing.T) {
+		h := hostFor(nil)
+		a := around(file)
+		a.Before = broken{"drain"}
+		if err := apply(t, h, a); err == nil || err.Error() != "drain: broken" || h.Mode("/etc/version") != 0 {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("checking fails", func(t *testing.T) {
+		h := hostFor(nil)
+		h.SetDown(true)
+		if err := apply(t, h, around(file)); err == nil || !strings.HasPrefix(err.Error(), "checking file /etc/version: ") || !fault.IsTransient(err) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("left begun", func(t *testing.T) { // all inside was done, and then kubexm died
+		h := hostFor(nil)
+		a := around(file, broken{"bad"})
+		a.KeepOnFailure = true
+		if apply(t, h, a) == nil {
+			t.Fatal("did not fail")
+		}
+		if err := apply(t, h, around(file)); err != nil {
+			t.Fatal(err)
+		}
+		if h.Mode("/run/drained") != 0 || h.Mode("/run/uncordoned") == 0 || check(t, h, around(file)) != nil {
+			t.Error("the node stays drained")
+		}
+	})
+}
+
+// slow is a step that takes all the time there is.
+type slow struct{ Name string }
+
+func (s slow) String() string { return s.Name }
+
+func (slow) Precheck(context.Context, *runner.Runner) (*step.Change, error) {
+	return &step.Change{Diff: "x", Run: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}, nil
+}
+
+// TestAroundAfterDeadline has inner steps that take all the time there is.
+func TestAroundAfterDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := hostFor(nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		r := h.Runner()
+		c, err := around(slow{"slow"}).Precheck(ctx, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		if h.Mode("/run/drained") != 0 {
+			t.Error("the node stays drained")
+		}
+	})
+}
+
+func TestValue(t *testing.T) {
+	v := step.NewValue[int]("count")
+	if _, err := v.In().Get(); !errors.Is(err, step.ErrUnknown) {
+		t.Errorf("got %v", err)
+	}
+	v.Out().Set(7)
+	if n, err := v.In().Get(); n != 7 || err != nil {
+		t.Errorf("got %d, %v", n, err)
+	}
+	text, err := json.Marshal(struct {
+		To   step.Out[int]
+		From step.In[int]
+	}{v.Out(), v.In()})
+	if err != nil || string(text) != `{"To":"count","From":"count"}` {
+		t.Errorf("got %s, %v", text, err)
+	}
+}
+
+// uses reads and writes values.
+type uses struct {
+	From   step.In[int]
+	To     step.Out[string]
+	hidden step.In[int]
+}
+
+func (uses) String() string { return "uses" }
+
+func (uses) Precheck(context.Context, *runner.Runner) (*step.Change, error) { return nil, nil }
+
+func TestRefs(t *testing.T) {
+	number, text := step.NewValue[int]("number"), step.NewValue[string]("text")
+	u := uses{From: number.In(), To: text.Out(), hidden: step.NewValue[int]("hidden").In()}
+	for _, s := range []step.Step{u, &u, step.With(u, step.Options{}), around(broken{"b"}, step.With(u, step.Options{}))} {
+		reads, writes := step.Refs(s)
+		if len(reads) != 1 || reads[0] != any(number) || len(writes) != 1 || writes[0] != any(text) {
+			t.Errorf("%T reads %v and writes %v", s, reads, writes)
+		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	s := step.File{Path: "/x"}
+	with := step.With(s, step.Options{Timeout: time.Second, Retries: 5, Limit: "few"})
+	if diff := cmp.Diff(step.Options{Timeout: step.DefaultTimeout, Retries: step.DefaultRetries}, step.OptionsOf(s)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(step.Options{Timeout: time.Second, Retries: 5, Limit: "few"}, step.OptionsOf(with)); diff != "" {
+		t.Error(diff)
+	}
+	if step.Kind(with) != "step.File" || with.String() != "file /x" {
+		t.Errorf("%s is of kind %s", with, step.Kind(with))
+	}
+}
+
+func TestDigest(t *testing.T) {
+	file, dir := step.File{Path: "/x", Content: step.Content("x"), Mode: 0o600}, step.Dir{Path: "/y"}
+	a, err := step.Digest(file, dir)
+	b, err2 := step.Digest(file, dir)
+	c, err3 := step.Digest(dir, file)
+	if errors.Join(err, err2, err3) != nil || a != b || a == c || len(a) != 16 {
+		t.Errorf("%s %s %s: %v", a, b, c, errors.Join(err, err2, err3))
+	}
+	type other struct{ step.Dir }
+	d, err := step.Digest(other{dir})
+	e, err2 := step.Digest(dir)
+	if err != nil || err2 != nil || d == e {
+		t.Error("the kind does not count")
+	}
+}

@@ -1,0 +1,154 @@
+// Package task holds small goals: which dedicated steps, in which order, on
+// which hosts.
+package task
+
+import (
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/step/addon"
+	"github.com/kubexm/kubexm/pkg/step/cleanup"
+	"github.com/kubexm/kubexm/pkg/step/containerd"
+	"github.com/kubexm/kubexm/pkg/step/controlplane"
+	"github.com/kubexm/kubexm/pkg/step/etcd"
+	"github.com/kubexm/kubexm/pkg/step/host"
+	"github.com/kubexm/kubexm/pkg/step/kubeadm"
+	"github.com/kubexm/kubexm/pkg/step/kubelet"
+)
+
+// on is a task whose steps are made for each host.
+func on(name string, hosts []string, steps func(host string) []step.Step) plan.Task {
+	return plan.Task{Name: name, Hosts: hosts, Steps: steps}
+}
+
+// Prepare makes the operating system of hosts ready.
+func Prepare(c *cluster.Cluster, hosts []string) plan.Task {
+	return on("prepare", hosts, func(h string) []step.Step {
+		return []step.Step{host.Record(c), host.Hosts(c, h), host.SwapOff(), host.Packages(c, h), host.Modules(c), host.Sysctl(c)}
+	})
+}
+
+// Runtime runs the container runtime.
+func Runtime(c *cluster.Cluster, hosts []string) plan.Task {
+	return on("runtime", hosts, func(h string) []step.Step {
+		return []step.Step{containerd.Programs(c, h), containerd.Config(c, h), containerd.Service(c, h)}
+	})
+}
+
+// Images brings the images that nodes need.
+func Images(c *cluster.Cluster, hosts []string) plan.Task {
+	return on("images", hosts, func(h string) []step.Step { return []step.Step{containerd.Load(c, h)} })
+}
+
+// Etcd runs the members, all at once.
+func Etcd(c *cluster.Cluster) plan.Task {
+	return on("etcd", c.Etcd(), func(h string) []step.Step {
+		return []step.Step{etcd.Programs(c, h), etcd.DataDir(c), etcd.MemberCerts(c, h), etcd.Service(c, h)}
+	})
+}
+
+// KubeadmPrograms puts kubeadm and a kubelet that waits for it on nodes.
+func KubeadmPrograms(c *cluster.Cluster, hosts []string) plan.Task {
+	return on("programs", hosts, func(h string) []step.Step {
+		return []step.Step{kubeadm.Programs(c, h), kubelet.Programs(c, h), kubelet.Prepared(c, h)}
+	})
+}
+
+// KubeadmInit makes the control plane of the first master.
+func KubeadmInit(c *cluster.Cluster) plan.Task {
+	return on("init", []string{c.FirstMaster()}, func(h string) []step.Step {
+		local := c.Spec.Etcd.Type == "kubeadm"
+		steps := []step.Step{kubeadm.PKI(c, local)}
+		conf := kubeadm.LocalEtcd(c)
+		if !local {
+			steps = append(steps, etcd.ClientCerts(c, h))
+			conf = kubeadm.ExternalEtcd(etcd.URLs(c), etcd.CAFile, etcd.CertFile(h), etcd.KeyFile(h))
+		}
+		return append(steps, kubeadm.NewInit(c, h, conf, kubelet.Args(c, h)), step.APIReady{API: c.API(h)})
+	})
+}
+
+// KubeadmJoin makes nodes of workers.
+func KubeadmJoin(c *cluster.Cluster, hosts []string) plan.Task {
+	return on("join", hosts, func(h string) []step.Step { return []step.Step{kubeadm.NewJoin(c, h, kubelet.Args(c, h))} })
+}
+
+// ControlPlanePrograms puts programs of the control plane on masters.
+func ControlPlanePrograms(c *cluster.Cluster, names ...string) plan.Task {
+	return on("programs", c.Masters(), func(h string) []step.Step {
+		var steps []step.Step
+		for _, n := range names {
+			steps = append(steps, controlplane.Programs(c, h, n))
+		}
+		return steps
+	})
+}
+
+// APIServer runs the API server of masters.
+func APIServer(c *cluster.Cluster) plan.Task {
+	return on("apiserver", c.Masters(), func(h string) []step.Step {
+		return []step.Step{
+			controlplane.PKI(c, h), controlplane.Kubeconfigs(c), etcd.ClientCerts(c, h),
+			controlplane.APIServer(c, h, etcd.URLs(c), etcd.CAFile, etcd.CertFile(h), etcd.KeyFile(h), etcd.ClientCerts(c, h)),
+			step.APIReady{API: c.API(h)},
+		}
+	})
+}
+
+// ControllerManager runs the controller manager of masters.
+func ControllerManager(c *cluster.Cluster) plan.Task {
+	return on("controller-manager", c.Masters(), func(h string) []step.Step { return []step.Step{controlplane.ControllerManager(c, h)} })
+}
+
+// Scheduler runs the scheduler of masters.
+func Scheduler(c *cluster.Cluster) plan.Task {
+	return on("scheduler", c.Masters(), func(h string) []step.Step { return []step.Step{controlplane.Scheduler(c, h)} })
+}
+
+// RBAC grants what kubeadm would have granted.
+func RBAC(c *cluster.Cluster) plan.Task {
+	return on("rbac", []string{c.FirstMaster()}, func(h string) []step.Step { return []step.Step{controlplane.RBAC(c, h)} })
+}
+
+// NodePrograms puts the programs of a node on hosts.
+func NodePrograms(c *cluster.Cluster, hosts []string) plan.Task {
+	return on("programs", hosts, func(h string) []step.Step {
+		return []step.Step{
+			kubelet.Programs(c, h), kubelet.Config(c, h), controlplane.Programs(c, h, "kube-proxy"), controlplane.ProxyConfig(c, h),
+		}
+	})
+}
+
+// NodeServices runs kubelet and kube-proxy.
+func NodeServices(c *cluster.Cluster, hosts []string) plan.Task {
+	return on("node", hosts, func(h string) []step.Step { return []step.Step{kubelet.Service(c, h), controlplane.Proxy(c, h)} })
+}
+
+// Network installs the network plugin.
+func Network(c *cluster.Cluster) plan.Task {
+	return on("network", []string{c.FirstMaster()}, func(string) []step.Step { return []step.Step{addon.Flannel(c)} })
+}
+
+// DNS installs the cluster's DNS server.
+func DNS(c *cluster.Cluster) plan.Task {
+	return on("dns", []string{c.FirstMaster()}, func(string) []step.Step { return []step.Step{addon.CoreDNS(c)} })
+}
+
+// Ready waits for nodes and gives them their labels and taints.
+func Ready(c *cluster.Cluster, hosts []string) plan.Task {
+	return on("ready", hosts, func(h string) []step.Step { return kubelet.Ready(c, h) })
+}
+
+// AddonsReady waits for the network plugin and the DNS server.
+func AddonsReady(c *cluster.Cluster) plan.Task {
+	return on("addons", []string{c.FirstMaster()}, func(string) []step.Step {
+		return []step.Step{addon.FlannelReady(c), addon.CoreDNSReady(c)}
+	})
+}
+
+// Clean takes the cluster off hosts.
+func Clean(c *cluster.Cluster, hosts []string) plan.Task {
+	return on("clean", hosts, func(string) []step.Step {
+		return []step.Step{cleanup.Pods(), cleanup.Services(), cleanup.Groups(), cleanup.Mounts(c), cleanup.Network(), cleanup.Data(c), cleanup.Restored{}}
+	})
+}
