@@ -1,0 +1,178 @@
+// Package app holds what kubexm can do, one use case a function: load the
+// configuration, lock the cluster, connect, gather facts, plan, run, record.
+// The command line and the REST API both call it.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/config"
+	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// Options are what every use case can be told.
+type Options struct {
+	Name          string // of the cluster; its configuration is conf/<name>/cluster.yaml
+	File          string // configuration file, instead of Name
+	Workdir       string // of kubexm on the control machine
+	Parallel      int    // hosts and steps at a time; 0: the engine's default
+	DryRun        bool
+	Resume        bool
+	NoRollBack    bool
+	Force         bool     // delete: also without the cluster's keys, and without machines that cannot be reached
+	SkipPreflight []string // names of checks
+
+	Notice func(text string)                            // told what is going on aside from events, at any time; nil: nobody
+	Begin  func(cluster string, g *plan.ExecutionGraph) // told the plan before it runs; nil: nobody
+	Sink   func(engine.Event)                           // told every event of the run, one at a time; nil: nobody
+	Stop   <-chan struct{}                              // closed: stop cleanly
+
+	// Dial reaches a host. nil: by SSH, as configured.
+	Dial func(ctx context.Context, h *v1alpha1.Host, knownHosts string) (connector.Connector, error)
+}
+
+func (o *Options) notice(format string, args ...any) {
+	if o.Notice != nil {
+		o.Notice(fmt.Sprintf(format, args...))
+	}
+}
+
+// session is one use of a cluster.
+type session struct {
+	*Options
+	config  *v1alpha1.Cluster
+	file    string // the configuration was read from
+	dir     string // of the cluster on the control machine
+	cluster *cluster.Cluster
+	mu      sync.Mutex // guards what many goroutines gather
+	hosts   map[string]*runner.Runner
+	release func()
+
+	bastions map[connector.SSHConfig]func() (connector.Connector, error)
+}
+
+// configFile finds the configuration: the file asked for, else that of the
+// name, else the one the cluster was last made with.
+func (o *Options) configFile() (string, error) {
+	if o.File != "" {
+		return o.File, nil
+	}
+	if o.Name == "" {
+		return "", fault.Exit(errors.New("no cluster is named: give --name NAME (for conf/NAME/cluster.yaml) or -f FILE"), fault.ExitUsage)
+	}
+	file := filepath.Join("conf", o.Name, "cluster.yaml")
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		adopted := filepath.Join(o.Workdir, o.Name, adoptedFile)
+		if _, err := os.Stat(adopted); err == nil {
+			return adopted, nil
+		}
+	}
+	return file, nil
+}
+
+// Config reads and checks the configuration, and returns where it is. No host is
+// asked, no password is looked up.
+func Config(o *Options) (file string, conf *v1alpha1.Cluster, err error) {
+	if file, err = o.configFile(); err != nil {
+		return "", nil, err
+	}
+	conf, warnings, err := config.Load(file)
+	for _, w := range warnings {
+		o.notice("warning: %s", w)
+	}
+	if err == nil && o.Name != "" && conf.Metadata.Name != o.Name {
+		err = fault.Exit(fmt.Errorf("%s describes cluster %q, --name says %q", file, conf.Metadata.Name, o.Name), fault.ExitUsage)
+	}
+	return file, conf, err
+}
+
+// open loads the configuration. It asks no host.
+func open(ctx context.Context, o *Options) (*session, error) {
+	if err := o.checkSkipped(); err != nil {
+		return nil, err
+	}
+	file, conf, err := Config(o)
+	if err != nil {
+		return nil, err
+	}
+	warnings, err := config.ResolveSecrets(ctx, conf, localOutput)
+	for _, w := range warnings {
+		o.notice("warning: %s", w)
+	}
+	if err != nil {
+		return nil, fault.Exit(err, fault.ExitUsage)
+	}
+	work, err := filepath.Abs(o.Workdir)
+	if err != nil {
+		return nil, fmt.Errorf("finding the work directory: %w", err)
+	}
+	return &session{Options: o, config: conf, file: file, dir: filepath.Join(work, conf.Metadata.Name), release: func() {}}, nil
+}
+
+// connect reaches all hosts, gathers their facts and puts the cluster together.
+func (s *session) connect(ctx context.Context) error {
+	failed, err := s.reach(ctx)
+	return errors.Join(joined(failed), err)
+}
+
+// reach is connect, with the hosts that cannot be reached or asked left out.
+func (s *session) reach(ctx context.Context) (failed []*HostError, err error) {
+	failed = s.dialAll(ctx)
+	facts, mute := s.gather(ctx)
+	failed = append(failed, mute...)
+	src := s.config.Spec.Source
+	store, err := resource.Open(filepath.Join(filepath.Dir(s.dir), "packages"), resource.Source{Zone: src.Zone, Mirrors: src.Mirrors, Offline: src.Offline})
+	if err != nil {
+		return failed, err
+	}
+	s.cluster = cluster.New(s.config, s.dir, store, facts)
+	return failed, nil
+}
+
+// plan makes the graph of a pipeline.
+func (s *session) plan(make func(*cluster.Cluster) plan.Pipeline) (*plan.ExecutionGraph, error) {
+	graph, err := plan.New(make(s.cluster))
+	if err := errors.Join(s.cluster.Err(), err); err != nil {
+		return nil, fmt.Errorf("planning: %w", err)
+	}
+	return graph, nil
+}
+
+// close ends all connections and lets go of the lock.
+func (s *session) close() {
+	for _, h := range s.hosts {
+		_ = h.Close() // nothing is owed to a connection that is given up
+	}
+	for _, dial := range s.bastions { // all were dialled
+		if c, err := dial(); err == nil {
+			_ = c.Close()
+		}
+	}
+	s.release()
+}
+
+// RoundTrips returns how often each host was asked something.
+func (s *session) roundTrips() map[string]int64 {
+	trips := map[string]int64{}
+	for name, h := range s.hosts {
+		trips[name] = h.RoundTrips()
+	}
+	return trips
+}
+
+func localOutput(ctx context.Context, line string) (string, error) {
+	return runner.New("control", connector.Local()).User(ctx, line)
+}

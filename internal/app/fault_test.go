@@ -1,0 +1,295 @@
+package app_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/runner/runnertest"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// How thorough fault tests are. Each moment of a run takes about half a second
+// with the race detector.
+var (
+	full = flag.Bool("full", false, "fault tests: at up to 300 moments of each run, where else it is some")
+	seed = flag.Uint64("seed", uint64(time.Now().UnixNano()), "fault tests: chooses the moments")
+)
+
+// raceDetector tells that all takes five times as long.
+var raceDetector bool
+
+// moments are some of 1 to last.
+func moments(t *testing.T, last, some int) []int {
+	t.Helper()
+	t.Logf("moments of -seed=%d", *seed)
+	if *full {
+		some = max(some, 300)
+	}
+	all := rand.New(rand.NewPCG(*seed, uint64(last))).Perm(last)
+	all = all[:min(some, last)]
+	slices.Sort(all)
+	for i := range all {
+		all[i]++
+	}
+	return all
+}
+
+// ending is how an undisturbed run ends.
+type ending struct {
+	config   string
+	certs    string // a copy of the certificates that it made
+	hosts    map[string]string
+	rebooted map[string]string // the same after a reboot
+	objects  string
+	nodes    int            // of the graph
+	scripts  int            // sent to the hosts
+	commands map[string]int // run by scripts on each host
+}
+
+// smaller is a configuration without its third host.
+func smaller(config string) string {
+	return regexp.MustCompile(`(?m)^  - \{name: node3.*\n`).ReplaceAllString(config, "")
+}
+
+// undisturbed runs a row, with one worker, as it should be.
+func undisturbed(t *testing.T, name string) (e ending) {
+	e = ending{config: smaller(row(t, name)), certs: t.TempDir(), hosts: map[string]string{}, rebooted: map[string]string{}, commands: map[string]int{}}
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, e.config, "")
+		scripts := &runnertest.Kill{}
+		for _, h := range w.hosts {
+			h.Kill, h.Cut = scripts, &runnertest.Kill{}
+		}
+		res, err := w.attempt(t.Context()).create()
+		w.must(err)
+		e.nodes, e.scripts, e.objects = res.Summary.Total, int(scripts.Count()), w.objects()
+		w.must(os.CopyFS(e.certs, os.DirFS(filepath.Join(w.dir, name, "certs"))))
+		for n, h := range w.hosts {
+			e.commands[n], e.hosts[n] = int(h.Cut.Count()), h.Snapshot()
+			h.Reboot()
+			e.rebooted[n] = h.Snapshot()
+		}
+	})
+	return e
+}
+
+// again makes a world in which a run makes the same certificates.
+func (e ending) again(t *testing.T, name string) *world {
+	w := newWorld(t, e.config, "")
+	w.must(os.CopyFS(filepath.Join(w.dir, name, "certs"), os.DirFS(e.certs)))
+	return w
+}
+
+// check compares a world with how it should be; rebooted has been.
+func (e ending) check(t *testing.T, w *world, rebooted string) {
+	t.Helper()
+	for n, h := range w.hosts {
+		want := e.hosts[n]
+		if n == rebooted {
+			want = e.rebooted[n]
+		}
+		same(t, n, want, h.Snapshot())
+	}
+	same(t, "objects", e.objects, w.objects())
+}
+
+// eachMoment tests all rows, at some moments of their runs, side by side.
+func eachMoment(t *testing.T, some int, last func(ending) int, test func(*testing.T, *world, ending, int)) {
+	for _, name := range rows(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := undisturbed(t, name)
+			for _, m := range moments(t, last(e), some) {
+				t.Run(fmt.Sprint(m), func(t *testing.T) {
+					t.Parallel()
+					bubble(t, func(t *testing.T) { test(t, e.again(t, name), e, m) })
+				})
+			}
+		})
+	}
+}
+
+// resume goes on with what a killed run has left, if it came to begin.
+func (w *world) resume(ctx context.Context) {
+	w.Helper()
+	a := w.attempt(ctx)
+	runs, err := app.Runs(&a.Options)
+	w.must(err)
+	a.Resume = len(runs) > 0
+	if _, err := a.create(); err != nil {
+		w.Fatalf("resuming: %v", err)
+	}
+}
+
+// unfinished gives the record of the last run the form that a killed one leaves.
+func (w *world) unfinished() {
+	files, err := filepath.Glob(filepath.Join(w.dir, "*", "runs", "*", "run.json"))
+	w.must(err)
+	if len(files) == 0 {
+		return // it was killed before it began
+	}
+	last := files[len(files)-1]
+	data, err := os.ReadFile(last)
+	w.must(err)
+	var record map[string]any
+	w.must(json.Unmarshal(data, &record))
+	for _, k := range []string{"ended", "result", "error"} {
+		delete(record, k)
+	}
+	data, err = json.Marshal(record)
+	w.must(err)
+	w.must(os.WriteFile(last, data, 0o600))
+}
+
+// TestKilledAtNode kills kubexm when it begins a node of the graph, each in turn, with
+// the race detector some.
+func TestKilledAtNode(t *testing.T) {
+	some := math.MaxInt
+	if raceDetector {
+		some = 3
+	}
+	eachMoment(t, some, func(e ending) int { return e.nodes }, func(t *testing.T, w *world, e ending, m int) {
+		a := w.attempt(t.Context())
+		started := 0
+		a.Sink = func(ev engine.Event) {
+			if ev.Status == engine.Started {
+				if started++; started == m {
+					a.kill()
+				}
+			}
+		}
+		if _, err := a.create(); err == nil {
+			t.Fatal("the killed run ended well")
+		}
+		w.unfinished()
+		w.resume(t.Context())
+		e.check(t, w, "")
+	})
+}
+
+// TestKilledInScript kills kubexm while a host runs a script: the script goes on
+// with half of its input, or ends with nobody there to hear it.
+func TestKilledInScript(t *testing.T) {
+	eachMoment(t, 3, func(e ending) int { return e.scripts - 1 }, func(t *testing.T, w *world, e ending, m int) {
+		a := w.attempt(t.Context())
+		kill := &runnertest.Kill{After: int64(m), Then: a.cut}
+		for _, h := range w.hosts {
+			h.Kill = kill
+		}
+		if _, err := a.create(); err == nil {
+			t.Fatal("the killed run ended well")
+		}
+		for _, h := range w.hosts {
+			h.Kill = nil
+		}
+		w.unfinished()
+		w.resume(t.Context())
+		e.check(t, w, "")
+	})
+}
+
+// TestPowerCut cuts a host's power in the middle of a script; the run ends as far
+// as it can without that host, the host boots, and the run is resumed.
+func TestPowerCut(t *testing.T) {
+	eachMoment(t, 3, func(e ending) int { return e.commands["node1"] + e.commands["node2"] }, func(t *testing.T, w *world, e ending, m int) {
+		host := "node1"
+		if m > e.commands[host] {
+			host, m = "node2", m-e.commands[host]
+		}
+		h := w.hosts[host]
+		a := w.attempt(t.Context())
+		h.Cut = &runnertest.Kill{After: int64(m), Then: func() {
+			h.SetDown(true)
+			if host == "node1" {
+				w.down()
+				a.hangUp()
+			}
+		}}
+		if _, err := a.create(); err != nil {
+			h.Reboot()
+			w.resume(t.Context())
+		}
+		h.Reboot()
+		e.check(t, w, host)
+	})
+}
+
+// TestDeleteKilled kills kubexm, or a host's power, while a cluster is deleted, and
+// deletes it again.
+func TestDeleteKilled(t *testing.T) {
+	for _, name := range rows(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config := smaller(row(t, name))
+			for _, m := range moments(t, 60, 2) {
+				t.Run(fmt.Sprint(m), func(t *testing.T) {
+					t.Parallel()
+					bubble(t, func(t *testing.T) { deleteKilled(t, newWorld(t, config, ""), m) })
+				})
+			}
+		})
+	}
+}
+
+func deleteKilled(t *testing.T, w *world, m int) {
+	before := w.snapshot()
+	_, err := w.attempt(t.Context()).create()
+	w.must(err)
+	w.live()
+	a, h := w.attempt(t.Context()), w.hosts["node2"]
+	if m%2 == 0 {
+		h.Kill = &runnertest.Kill{After: int64(m/4 + 1), Then: a.cut}
+	} else {
+		h.Cut = &runnertest.Kill{After: int64(3 * m), Then: func() { h.SetDown(true) }}
+	}
+	_, _ = a.delete() // ends well where it was quicker
+	h.Kill = nil
+	if h.Cut != nil {
+		h.Reboot()
+	}
+	_, err = w.attempt(t.Context()).delete()
+	w.must(err)
+	same(t, "hosts", before, w.snapshot())
+}
+
+// TestLostOnce lets one command fail for a passing reason, before or after it has run.
+func TestLostOnce(t *testing.T) {
+	eachMoment(t, 3, func(e ending) int { return 2 * e.scripts }, func(t *testing.T, w *world, e ending, m int) {
+		a := w.attempt(t.Context())
+		var n atomic.Int64
+		a.around = func(h *runnertest.Host, ctx context.Context, c connector.Cmd) error {
+			if n.Add(1) != int64(m+1)/2 {
+				return h.Exec(ctx, c)
+			}
+			if m%2 == 0 {
+				_ = h.Exec(ctx, c) // nobody hears how it ended
+			}
+			return fault.Transient(fmt.Errorf("%s: %w", h.Name, runnertest.ErrLost))
+		}
+		if _, err := a.create(); err != nil {
+			if !errors.Is(err, runnertest.ErrLost) {
+				t.Errorf("failed for another reason: %v", err)
+			}
+			t.Logf("needs a second run: %v", err)
+			if _, err := w.attempt(t.Context()).create(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e.check(t, w, "")
+	})
+}

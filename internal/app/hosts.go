@@ -1,0 +1,162 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/util/human"
+)
+
+// connecting is how many hosts are connected to at a time.
+const connecting = 64
+
+// HostError is a host that could not be reached or asked.
+type HostError struct {
+	Host string
+	Err  error
+}
+
+func (e *HostError) Error() string { return "host " + e.Host + ": " + e.Err.Error() }
+func (e *HostError) Unwrap() error { return e.Err }
+
+// dialAll connects to every host, and returns those that cannot be reached.
+func (s *session) dialAll(ctx context.Context) []*HostError {
+	dial := s.Dial
+	if dial == nil {
+		dial = s.dialSSH
+	}
+	s.bastions = map[connector.SSHConfig]func() (connector.Connector, error){}
+	s.hosts = map[string]*runner.Runner{plan.Control: runner.New(plan.Control, connector.Local())}
+	known := filepath.Join(s.dir, "known_hosts")
+	slow := time.AfterFunc(3*time.Second, s.tellMissing)
+	defer slow.Stop()
+	return s.each(func(h *v1alpha1.Host) error {
+		conn, err := dial(ctx, h, known)
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.hosts[h.Name] = runner.New(h.Name, conn)
+		return nil
+	})
+}
+
+// tellMissing names the hosts that do not answer yet.
+func (s *session) tellMissing() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var missing []string
+	for i := range s.config.Spec.Hosts {
+		if name := s.config.Spec.Hosts[i].Name; s.hosts[name] == nil {
+			missing = append(missing, name)
+		}
+	}
+	s.notice("still waiting for an answer from %s", human.Names(missing, 10))
+}
+
+// patience is how long a host may take to tell its facts: one whose disk hangs
+// must not hold back a run for ever.
+const patience = time.Minute
+
+// gather reads the facts of all hosts that are connected.
+func (s *session) gather(ctx context.Context) (facts map[string]*runner.Facts, failed []*HostError) {
+	facts = map[string]*runner.Facts{}
+	dirs := []string{s.config.Spec.Etcd.DataDir, cmp.Or(s.config.Spec.Runtime.DataRoot, cluster.DefaultDataRoot)}
+	failed = s.each(func(h *v1alpha1.Host) error {
+		s.mu.Lock()
+		r := s.hosts[h.Name]
+		s.mu.Unlock()
+		if r == nil {
+			return nil
+		}
+		ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer in %s", patience))
+		defer cancel()
+		f, err := r.Facts(ctx, dirs...)
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		facts[h.Name] = f
+		return nil
+	})
+	return facts, failed
+}
+
+// each calls f for all hosts at once and returns those that failed, in their order.
+func (s *session) each(f func(h *v1alpha1.Host) error) []*HostError {
+	var group errgroup.Group
+	errs := make([]*HostError, len(s.config.Spec.Hosts))
+	group.SetLimit(connecting)
+	for i := range s.config.Spec.Hosts {
+		group.Go(func() error {
+			h := &s.config.Spec.Hosts[i]
+			if err := f(h); err != nil {
+				errs[i] = &HostError{h.Name, err}
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // errs has them all
+	return slices.DeleteFunc(errs, func(e *HostError) bool { return e == nil })
+}
+
+func joined(failed []*HostError) error {
+	errs := make([]error, len(failed))
+	for i, e := range failed {
+		errs[i] = e
+	}
+	return errors.Join(errs...)
+}
+
+func (s *session) dialSSH(ctx context.Context, h *v1alpha1.Host, knownHosts string) (connector.Connector, error) {
+	conf := sshConfig(h.Name, h.Address, h.Credentials, knownHosts)
+	conf.SudoPassword = h.SudoPassword
+	conf.ConnectTimeout, conf.KeepAlive = h.Timeouts.Connect.Duration, h.Timeouts.KeepAlive.Duration
+	if h.Bastion != nil {
+		bastion, err := s.bastion(ctx, h.Bastion, h.Timeouts, knownHosts)
+		if err != nil {
+			return nil, err
+		}
+		conf.Bastion = bastion
+	}
+	return connector.SSH(ctx, conf)
+}
+
+// bastion connects to a bastion once for all hosts behind it.
+func (s *session) bastion(ctx context.Context, b *v1alpha1.Bastion, timeouts v1alpha1.Timeouts, knownHosts string) (connector.Connector, error) {
+	conf := sshConfig("bastion "+b.Address, b.Address, b.Credentials, knownHosts)
+	conf.ConnectTimeout, conf.KeepAlive = timeouts.Connect.Duration, timeouts.KeepAlive.Duration
+	s.mu.Lock()
+	dial := s.bastions[conf]
+	if dial == nil {
+		dial = sync.OnceValues(func() (connector.Connector, error) { return connector.SSH(ctx, conf) })
+		s.bastions[conf] = dial
+	}
+	s.mu.Unlock()
+	return dial()
+}
+
+func sshConfig(name, address string, c v1alpha1.Credentials, knownHosts string) connector.SSHConfig {
+	return connector.SSHConfig{
+		Name: name, Address: address, Port: c.Port, User: c.User, Password: c.Password,
+		PrivateKeyPath: c.PrivateKeyPath, Passphrase: c.Passphrase, KnownHosts: knownHosts,
+	}
+}
+
+func joinLines(ls []string) string { return strings.Join(ls, "\n  ") }

@@ -1,0 +1,323 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/kube"
+	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/runner"
+)
+
+const (
+	probePatience = 5 * time.Second     // for one question
+	expiresSoon   = 30 * 24 * time.Hour // when a certificate is a problem
+)
+
+// probe asks a cluster how it is.
+type probe struct {
+	*session
+	mu sync.Mutex // guards st
+	st *ClusterStatus
+}
+
+func (p *probe) problem(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.st.Problems = append(p.st.Problems, fmt.Sprintf(format, args...))
+}
+
+// all asks everything, side by side; failed are the hosts that are not connected.
+func (p *probe) all(ctx context.Context, failed map[string]error) {
+	var group errgroup.Group
+	group.SetLimit(connecting)
+	for i := range p.config.Spec.Hosts {
+		h := &p.config.Spec.Hosts[i]
+		node := Node{Name: h.Name, Status: "unknown", Address: h.InternalAddress}
+		for _, r := range h.Roles {
+			node.Roles = append(node.Roles, string(r))
+		}
+		if err := failed[h.Name]; err != nil {
+			node.Status = "unreachable"
+			p.problem("host %s: %v", h.Name, err)
+		}
+		p.st.Nodes = append(p.st.Nodes, node)
+	}
+	for i := range p.config.Spec.Hosts {
+		h := &p.config.Spec.Hosts[i]
+		r := p.hosts[h.Name]
+		if r == nil {
+			continue
+		}
+		ask := func(f func(context.Context, *runner.Runner)) {
+			group.Go(func() error { f(ctx, r); return nil })
+		}
+		if h.Is(v1alpha1.RoleMaster) {
+			ask(p.apiServer)
+			ask(p.controller("kube-controller-manager", "https://127.0.0.1:10257/healthz"))
+			ask(p.controller("kube-scheduler", "https://127.0.0.1:10259/healthz"))
+		}
+		if h.Is(v1alpha1.RoleEtcd) {
+			ask(p.etcd)
+		}
+		if h.Is(v1alpha1.RoleMaster) || h.Is(v1alpha1.RoleEtcd) {
+			ask(p.certificates)
+		}
+	}
+	group.Go(func() error { p.api(ctx); return nil })
+	_ = group.Wait() // what fails is a problem
+	if first := p.st.Certificate; first != nil && time.Until(first.Expires) < expiresSoon {
+		p.problem("%s on %s expires %s", first.Path, first.Host, first.Expires.Format(time.DateOnly))
+	}
+	order := p.cluster.All()
+	slices.SortStableFunc(p.st.ControlPlane, func(a, b Component) int {
+		return cmp.Or(cmp.Compare(slices.Index(order, a.Host), slices.Index(order, b.Host)), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// component adds a component, healthy where err is nil.
+func (p *probe) component(host, name string, err error) {
+	c := Component{Host: host, Name: name, Healthy: err == nil}
+	if err != nil {
+		c.Message = err.Error()
+		p.problem("%s on %s: %v", name, host, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.st.ControlPlane = append(p.st.ControlPlane, c)
+}
+
+func (p *probe) client(r *runner.Runner) (*kube.Client, error) {
+	access := p.cluster.API(r.Host)
+	access.Dial, access.Patience = r.Dial, probePatience
+	return kube.New(access)
+}
+
+func (p *probe) apiServer(ctx context.Context, r *runner.Runner) {
+	ctx, cancel := context.WithTimeout(ctx, probePatience)
+	defer cancel()
+	client, err := p.client(r)
+	if err == nil {
+		defer client.Close()
+		err = client.APIReady(ctx)
+	}
+	p.component(r.Host, "kube-apiserver", err)
+}
+
+// controller asks a program that listens on its host's loopback alone, with a
+// certificate that it signed itself and forgets when it ends.
+func (p *probe) controller(name, url string) func(context.Context, *runner.Runner) {
+	return func(ctx context.Context, r *runner.Runner) {
+		_, err := get(ctx, r, url, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // see above; the way there is SSH
+		p.component(r.Host, name, err)
+	}
+}
+
+// etcd asks a member: where kubeadm runs it, at the address that it has for
+// probes, else with the certificate of its administrator.
+func (p *probe) etcd(ctx context.Context, r *runner.Runner) {
+	url, conf := "http://127.0.0.1:2381/health", &tls.Config{MinVersion: tls.VersionTLS12}
+	if p.config.Spec.Etcd.Type == v1alpha1.TypeKubexm {
+		url = "https://127.0.0.1:2379/health"
+		conf.RootCAs = x509.NewCertPool()
+		conf.RootCAs.AppendCertsFromPEM(p.cluster.CA(pki.Etcd).Cert)
+		conf.Certificates = []tls.Certificate{*p.cluster.Leaf(pki.EtcdAdmin(r.Host)).TLS()}
+	}
+	body, err := get(ctx, r, url, conf)
+	var health struct{ Health, Reason string }
+	if err == nil && (json.Unmarshal(body, &health) != nil || health.Health != "true") {
+		err = fmt.Errorf("not healthy: %s", health.Reason)
+	}
+	p.component(r.Host, "etcd", err)
+}
+
+// get asks for a page from where the host is.
+func get(ctx context.Context, r *runner.Runner, url string, conf *tls.Config) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, probePatience)
+	defer cancel()
+	transport := &http.Transport{DialContext: r.Dial, TLSClientConfig: conf, DisableKeepAlives: true}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(body)))
+	}
+	return body, err
+}
+
+// certificates looks for the one of a host that expires first.
+func (p *probe) certificates(ctx context.Context, r *runner.Runner) {
+	out, err := r.Sh(ctx, `for f in /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt /etc/ssl/etcd/ssl/*.pem; do
+case $f in *-key.pem) ;; *) if [ -f "$f" ]; then echo "# $f"; cat "$f"; fi ;; esac
+done`)
+	if err != nil {
+		p.problem("reading the certificates of %s: %v", r.Host, err)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for file := range strings.SplitSeq("\n"+out, "\n# ") {
+		path, rest, _ := strings.Cut(file, "\n")
+		block, _ := pem.Decode([]byte(rest))
+		if block == nil || block.Type != "CERTIFICATE" {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			continue
+		}
+		if first := p.st.Certificate; first == nil || cert.NotAfter.Before(first.Expires) {
+			p.st.Certificate = &Expiry{r.Host, path, cert.NotAfter}
+		}
+	}
+}
+
+// api asks the first API server that answers what nodes and addons there are.
+func (p *probe) api(ctx context.Context) {
+	var why error
+	for _, master := range p.cluster.Masters() {
+		r := p.hosts[master]
+		if r == nil {
+			continue
+		}
+		err := p.objects(ctx, r)
+		if err == nil {
+			return
+		}
+		why = cmp.Or(why, err)
+	}
+	if why == nil {
+		why = errors.New("no master is reachable")
+	}
+	p.problem("nodes and addons are not known: %v", why)
+}
+
+// objects asks the API server of a master.
+func (p *probe) objects(ctx context.Context, master *runner.Runner) error {
+	client, err := p.client(master)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, 2*probePatience)
+	defer cancel()
+	if p.st.Server, err = client.Version(ctx); err != nil {
+		return err
+	}
+	nodes, err := client.Typed.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing nodes: %w", err)
+	}
+	p.nodes(nodes.Items)
+	for _, namespace := range []string{"kube-system", "kube-flannel"} {
+		deployments, err := client.Typed.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return fmt.Errorf("listing deployments: %w", err)
+		}
+		for _, d := range deployments.Items {
+			p.addon(namespace+"/"+d.Name, d.Status.ReadyReplicas, *d.Spec.Replicas)
+		}
+		sets, err := client.Typed.AppsV1().DaemonSets(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return fmt.Errorf("listing daemon sets: %w", err)
+		}
+		for _, d := range sets.Items {
+			p.addon(namespace+"/"+d.Name, d.Status.NumberReady, d.Status.DesiredNumberScheduled)
+		}
+	}
+	return nil
+}
+
+func (p *probe) addon(name string, ready, wanted int32) {
+	if ready < wanted {
+		p.problem("%s: %d of %d pods are ready", name, ready, wanted)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.st.Addons = append(p.st.Addons, Addon{name, int(ready), int(wanted)})
+}
+
+// nodes completes the hosts with what the API server says of them.
+func (p *probe) nodes(items []corev1.Node) {
+	seen := map[string]bool{}
+	for i := range items {
+		n := &items[i]
+		seen[n.Name] = true
+		at := slices.IndexFunc(p.st.Nodes, func(h Node) bool { return h.Name == n.Name })
+		if at < 0 {
+			p.problem("node %s is not in the configuration", n.Name)
+			p.st.Nodes = append(p.st.Nodes, Node{Name: n.Name})
+			at = len(p.st.Nodes) - 1
+		}
+		is := &p.st.Nodes[at]
+		unreachable := is.Status == "unreachable"
+		var why string
+		is.Status, why = readiness(n)
+		if why != "" {
+			p.problem("node %s: %s", n.Name, why)
+		}
+		if unreachable {
+			is.Status += ", unreachable"
+		}
+		if n.Spec.Unschedulable {
+			is.Status += ", cordoned"
+		}
+		info := n.Status.NodeInfo
+		is.Version, is.OS, is.Runtime = info.KubeletVersion, info.OSImage, info.ContainerRuntimeVersion
+		for _, a := range n.Status.Addresses {
+			if a.Type == corev1.NodeInternalIP {
+				is.Address = a.Address
+			}
+		}
+	}
+	for i := range p.st.Nodes {
+		is := &p.st.Nodes[i]
+		if seen[is.Name] || is.Status == "unreachable" {
+			continue
+		}
+		is.Status = "not a node"
+		if slices.Contains(p.cluster.Nodes(), is.Name) {
+			p.problem("host %s has not joined the cluster", is.Name)
+		}
+	}
+}
+
+// readiness is the condition Ready of a node, and why it is not met.
+func readiness(n *corev1.Node) (status, why string) {
+	for _, c := range n.Status.Conditions {
+		switch {
+		case c.Type != corev1.NodeReady:
+		case c.Status == corev1.ConditionTrue:
+			return "Ready", ""
+		case c.Status == corev1.ConditionUnknown:
+			return "Unknown", c.Reason + ": " + c.Message
+		default:
+			return "NotReady", c.Reason + ": " + c.Message
+		}
+	}
+	return "NotReady", "its kubelet has reported nothing yet"
+}

@@ -1,0 +1,224 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/kube"
+	"github.com/kubexm/kubexm/pkg/pipeline"
+	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
+)
+
+// transfers is how many hosts get large files at a time.
+const transfers = 16
+
+// ErrStopped is a run that was stopped by its user before all was tried.
+var ErrStopped = errors.New("stopped before the end")
+
+// Result is how a use case that runs a pipeline ended.
+type Result struct {
+	Run        string           `json:"run,omitempty"` // name of the run; empty for a dry run
+	Dir        string           `json:"dir,omitempty"` // of the record of the run
+	Cluster    string           `json:"cluster"`
+	Kubeconfig string           `json:"kubeconfig,omitempty"` // path, where the cluster has one
+	Summary    engine.Summary   `json:"summary"`
+	RoundTrips map[string]int64 `json:"roundTrips"` // by host
+	Elapsed    time.Duration    `json:"elapsed"`    // nanoseconds
+}
+
+// Create makes a cluster, or brings one that is begun or there to what the
+// configuration says.
+func Create(ctx context.Context, o Options) (*Result, error) {
+	s, err := begin(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	err = s.checkUnchanged(begun)
+	if err == nil && o.Resume {
+		err = s.checkUnfinished("create")
+		if err == nil {
+			err = s.sameConfig()
+		}
+	}
+	if err == nil {
+		err = s.connect(ctx)
+	}
+	if err == nil {
+		err = s.checkInitialised(ctx)
+	}
+	if err == nil {
+		err = s.preflight()
+	}
+	if err != nil {
+		return nil, err
+	}
+	res, err := s.run(ctx, "create", pipeline.Create)
+	if err == nil && !o.DryRun {
+		res.Kubeconfig, err = s.writeKubeconfig()
+	}
+	return res, err
+}
+
+// Delete takes a cluster off its machines, and its secrets off the control
+// machine. Machines that cannot be reached keep theirs, and so does the control
+// machine, until a later delete has seen them all.
+func Delete(ctx context.Context, o Options) (*Result, error) {
+	s, err := begin(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	if err := s.checkUnchanged(emptied); err != nil {
+		return nil, err
+	}
+	failed, err := s.reach(ctx)
+	if err == nil && len(failed) == len(s.config.Spec.Hosts) && !o.Force {
+		err = joined(failed)
+	}
+	if err == nil {
+		err = s.checkOwner(o.Force)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range failed {
+		s.notice("warning: left out: %v", f)
+	}
+	res, err := s.run(ctx, "delete", pipeline.Delete)
+	if err != nil || o.DryRun {
+		return res, err
+	}
+	left, err := s.left(failed)
+	if err == nil && len(left) > 0 && !o.Force {
+		err = fmt.Errorf("the cluster is not gone from %s: not reached, not in the configuration, or without kubexm's record; its keys are kept in %s", human.Names(left, 10), s.cluster.Certs.Dir)
+		err = fault.Advise(err, "bring them up and delete again; if they are gone for good or installed anew: kubexm delete cluster --force")
+	}
+	if err != nil {
+		return res, err
+	}
+	return res, s.forget()
+}
+
+// left lists the hosts on which something of the cluster may still be.
+func (s *session) left(unreached []*HostError) (hosts []string, err error) {
+	cleaned, err := touched(s.dir)
+	for h, done := range cleaned {
+		if !done || slices.ContainsFunc(unreached, func(e *HostError) bool { return e.Host == h }) {
+			hosts = append(hosts, h)
+		}
+	}
+	slices.Sort(hosts)
+	return hosts, err
+}
+
+// Plan makes the graph of creating (or deleting) a cluster.
+func Plan(ctx context.Context, o Options, pipe string) (*plan.ExecutionGraph, error) {
+	make := map[string]func(*cluster.Cluster) plan.Pipeline{"create": pipeline.Create, "delete": pipeline.Delete}[pipe]
+	if make == nil {
+		return nil, fault.Exit(fmt.Errorf("no pipeline is named %q: create or delete", pipe), fault.ExitUsage)
+	}
+	s, err := begin(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	if err := s.connect(ctx); err != nil {
+		return nil, err
+	}
+	return s.plan(make)
+}
+
+// begin opens a session and takes the cluster's lock.
+func begin(ctx context.Context, o *Options) (*session, error) {
+	s, err := open(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.lock(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *session) engine() *engine.Engine {
+	return &engine.Engine{
+		Hosts: func(name string) (*runner.Runner, error) {
+			if r := s.hosts[name]; r != nil {
+				return r, nil
+			}
+			return nil, fmt.Errorf("host %s is not connected", name)
+		},
+		Sink: s.Sink, Stop: s.Stop, DryRun: s.DryRun, Rollback: !s.NoRollBack,
+		Limits: engine.Limits{Global: s.Parallel, Named: map[string]int{step.LimitTransfer: transfers}},
+	}
+}
+
+// run plans and runs a pipeline, and records it.
+func (s *session) run(ctx context.Context, name string, make func(*cluster.Cluster) plan.Pipeline) (*Result, error) {
+	graph, err := s.plan(make)
+	if err != nil {
+		return nil, err
+	}
+	if s.Begin != nil {
+		s.Begin(s.config.Metadata.Name, graph)
+	}
+	start := time.Now()
+	res := &Result{Cluster: s.config.Metadata.Name}
+	e := s.engine()
+	var rec *record
+	if s.DryRun {
+		ctx = kube.Impatient(ctx) // a cluster that is not there yet is no trouble
+	}
+	if !s.DryRun {
+		if rec, err = s.record(name, graph); err != nil {
+			return nil, err
+		}
+		res.Run, res.Dir = rec.ID, rec.dir
+		e.Sink = rec.sink(s.Sink)
+	}
+	res.Summary, err = e.Run(ctx, graph)
+	res.RoundTrips, res.Elapsed = s.roundTrips(), time.Since(start)
+	if res.Summary.Interrupted || ctx.Err() != nil {
+		err = fault.Exit(errors.Join(ErrStopped, err), fault.ExitInterrupted)
+	}
+	if rec != nil {
+		err = errors.Join(err, rec.finish(res, err))
+	}
+	return res, err
+}
+
+// writeKubeconfig keeps the administrator's kubeconfig on the control machine.
+func (s *session) writeKubeconfig() (string, error) {
+	path := filepath.Join(s.dir, "admin.conf")
+	conf, err := s.cluster.AdminConfig()
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(path, []byte(conf.Reveal()), 0o600); err != nil {
+		return "", fmt.Errorf("writing the kubeconfig: %w", err)
+	}
+	return path, nil
+}
+
+// forget removes what a deleted cluster leaves on the control machine, but for
+// the record of its runs and the host keys of its machines.
+func (s *session) forget() error {
+	for _, f := range []string{"certs", "admin.conf", adoptedFile, resolvedFile} {
+		if err := os.RemoveAll(filepath.Join(s.dir, f)); err != nil {
+			return fmt.Errorf("removing what belonged to the cluster: %w", err)
+		}
+	}
+	return nil
+}

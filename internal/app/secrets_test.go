@@ -1,0 +1,153 @@
+package app_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/runner/runnertest"
+)
+
+// passwords are the secrets of a configuration.
+var passwords = []string{"log-in-Zu7che", "sudo-Ohw3ei", "phrase-Aey1oo"}
+
+// overheard is all that leaves the process or is written down, by place.
+type overheard struct {
+	mu    sync.Mutex
+	texts map[string]*strings.Builder
+}
+
+func (o *overheard) hear(place, format string, args ...any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.texts[place] == nil {
+		o.texts[place] = &strings.Builder{}
+	}
+	fmt.Fprintf(o.texts[place], format+"\n", args...)
+}
+
+// TestNoSecretTold runs clusters to a good and to a bad end, and looks for their
+// passwords, keys and tokens in everything that people or other programs can see.
+func TestNoSecretTold(t *testing.T) {
+	for _, name := range rows(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T) {
+				config := with("spec:\n", "spec:\n  global: {user: admin, password: "+passwords[0]+", sudoPassword: "+passwords[1]+", passphrase: "+passwords[2]+"}\n")
+				w := newWorld(t, config(row(t, name)), "")
+				heard := &overheard{texts: map[string]*strings.Builder{}}
+				secrets := &overheard{texts: map[string]*strings.Builder{}} // tokens, as hosts get them
+
+				a := w.listening(t.Context(), heard, secrets)
+				graph, err := app.Plan(a.ctx, a.Options, "create")
+				w.must(err)
+				plan, err := json.Marshal(graph)
+				w.must(err)
+				heard.hear("plan", "%s", plan)
+
+				well := w.hosts["node2"].OnStart["kubelet.service"]
+				w.hosts["node2"].OnStart["kubelet.service"] = func(*runnertest.Host) error { return fmt.Errorf("broken") }
+				if _, err = a.create(); err == nil {
+					t.Fatal("went well")
+				}
+				heard.hear("error", "%v", err)
+				w.hosts["node2"].OnStart["kubelet.service"] = well
+				a = w.listening(t.Context(), heard, secrets)
+				a.Resume = true
+				if _, err = a.create(); err != nil {
+					t.Fatal(err)
+				}
+				w.records(heard)
+				if all := w.secrets(secrets); len(all) < 20 {
+					t.Errorf("only %d secrets are known", len(all))
+				} else {
+					heard.check(t, all)
+				}
+			})
+		})
+	}
+}
+
+// listening prepares a run of which all is heard, and the files that hosts get.
+func (w *world) listening(ctx context.Context, heard, files *overheard) *attempt {
+	a := w.attempt(ctx)
+	a.Notice = func(text string) { heard.hear("notice", "%s", text) }
+	a.Sink = func(ev engine.Event) { heard.hear("event", "%+v", ev) }
+	a.around = func(h *runnertest.Host, ctx context.Context, c connector.Cmd) error {
+		heard.hear("command on "+h.Name, "%s", c.Line)
+		err := h.Exec(ctx, c)
+		heard.hear("command on "+h.Name, "%v", err)
+		if conf, ok := h.Get("/etc/kubernetes/kubeadm-config.yaml"); ok {
+			files.hear("token", "%s", conf)
+		}
+		return err
+	}
+	return a
+}
+
+// records hears what is kept of runs.
+func (w *world) records(heard *overheard) {
+	w.must(filepath.WalkDir(w.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.Contains(path, "/runs/") && d.Name() != "resolved.yaml" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		heard.hear(d.Name(), "%s", text)
+		return err
+	}))
+}
+
+// secrets are the lines and the forms in which secrets would be told.
+func (w *world) secrets(tokens *overheard) map[string]string {
+	all := map[string]string{}
+	for _, p := range passwords {
+		all[p] = "password"
+	}
+	keys, err := filepath.Glob(filepath.Join(w.dir, "*", "certs", "*", "*.key"))
+	w.must(err)
+	for _, k := range keys {
+		text, err := os.ReadFile(k)
+		w.must(err)
+		for l := range strings.Lines(string(text)) {
+			if l = strings.TrimSpace(l); len(l) > 30 && !strings.Contains(l, "-----") {
+				all[l] = k
+			}
+		}
+		all[base64.StdEncoding.EncodeToString(text)[:200]] = k // as in a kubeconfig
+	}
+	if seen := tokens.texts["token"]; seen != nil {
+		for l := range strings.Lines(seen.String()) {
+			if _, token, ok := strings.Cut(strings.TrimSpace(l), "tlsBootstrapToken: "); ok {
+				_, secret, _ := strings.Cut(token, ".")
+				all[secret] = "bootstrap token"
+			}
+		}
+	}
+	return all
+}
+
+func (o *overheard) check(t *testing.T, secrets map[string]string) {
+	t.Helper()
+	for _, place := range []string{"plan", "notice", "event", "error", "command on node1", "graph.json", "events.jsonl", "run.json", "resolved.yaml"} {
+		if o.texts[place] == nil {
+			t.Errorf("nothing was heard of %s", place)
+		}
+	}
+	for place, text := range o.texts {
+		for secret, what := range secrets {
+			if strings.Contains(text.String(), secret) {
+				t.Errorf("%s tells the secret of %s", place, what)
+			}
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// ClusterStatus is how a cluster is.
+type ClusterStatus struct {
+	Cluster      string      `json:"cluster"`
+	Healthy      bool        `json:"healthy"`
+	Kubernetes   string      `json:"kubernetes"`       // version, as configured
+	Type         string      `json:"type"`             // kubeadm or kubexm
+	Server       string      `json:"server,omitempty"` // version of the API server that was asked
+	Endpoint     string      `json:"endpoint"`
+	Nodes        []Node      `json:"nodes"`
+	ControlPlane []Component `json:"controlPlane,omitempty"`
+	Addons       []Addon     `json:"addons,omitempty"`
+	Certificate  *Expiry     `json:"certificate,omitempty"` // the one on the hosts that expires first
+	LastRun      *Run        `json:"lastRun,omitempty"`
+	Problems     []string    `json:"problems,omitempty"` // what is not as it should be
+}
+
+// Node is a host of the configuration, or another node that the cluster has.
+type Node struct {
+	Name    string   `json:"name"`
+	Status  string   `json:"status"` // Ready, NotReady, Unknown as Kubernetes has it; not a node; unreachable
+	Roles   []string `json:"roles,omitempty"`
+	Version string   `json:"version,omitempty"` // of the kubelet
+	Address string   `json:"address,omitempty"`
+	OS      string   `json:"os,omitempty"`
+	Runtime string   `json:"runtime,omitempty"`
+}
+
+// Component is a program of the control plane on a host.
+type Component struct {
+	Host    string `json:"host"`
+	Name    string `json:"name"`
+	Healthy bool   `json:"healthy"`
+	Message string `json:"message,omitempty"` // what it, or the way to it, says that is wrong
+}
+
+// Addon is a workload in one of the system's namespaces.
+type Addon struct {
+	Name   string `json:"name"` // namespace/name
+	Ready  int    `json:"ready"`
+	Wanted int    `json:"wanted"`
+}
+
+// Expiry is when a certificate on a host expires.
+type Expiry struct {
+	Host    string    `json:"host"`
+	Path    string    `json:"path"`
+	Expires time.Time `json:"expires"`
+}
+
+// Status looks how a cluster is. What cannot be asked is told as a problem; an
+// error means that nothing is known at all. Nothing is changed, and no lock is
+// taken: it answers during a run, too.
+func Status(ctx context.Context, o Options) (*ClusterStatus, error) {
+	s, err := open(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	if _, err := os.Stat(filepath.Join(s.dir, resolvedFile)); errors.Is(err, fs.ErrNotExist) {
+		err := fmt.Errorf("there is no cluster %s: nothing of it is in %s", s.config.Metadata.Name, s.dir)
+		return nil, fault.Advise(err, "make it with kubexm create cluster, or name the --workdir that it was made in")
+	}
+	failed := map[string]error{}
+	for _, e := range s.dialAll(ctx) {
+		failed[e.Host] = e.Err
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	s.cluster = cluster.New(s.config, s.dir, nil, nil)
+	p := &probe{session: s, st: &ClusterStatus{
+		Cluster: s.config.Metadata.Name, Kubernetes: s.config.Spec.Kubernetes.Version, Type: s.config.Spec.Kubernetes.Type, Endpoint: s.cluster.Endpoint(),
+	}}
+	p.all(ctx, failed)
+	runs, err := runsIn(s.dir)
+	if err != nil {
+		p.problem("%v", err)
+	}
+	if len(runs) > 0 {
+		p.st.LastRun = &runs[len(runs)-1]
+	}
+	slices.Sort(p.st.Problems)
+	p.st.Healthy = len(p.st.Problems) == 0
+	return p.st, nil
+}

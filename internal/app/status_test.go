@@ -1,0 +1,139 @@
+package app_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/pki"
+)
+
+// health serves the pages on which etcd, scheduler and controller manager say how
+// they are.
+func (w *world) health(etcd string) {
+	store := &pki.Store{Dir: w.TempDir()}
+	pair, err := store.Leaf(pki.EtcdMember("node1", nil))
+	w.must(err)
+	conf := &tls.Config{Certificates: []tls.Certificate{*pair.TLS()}}
+	page := func(text string, secure bool) func() (net.Conn, error) {
+		return func() (net.Conn, error) {
+			here, there := net.Pipe()
+			if secure {
+				there = tls.Server(there, conf)
+			}
+			listener := &once{conns: make(chan net.Conn, 1)}
+			listener.conns <- there
+			close(listener.conns)
+			handler := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, text) })
+			go func() { _ = (&http.Server{Handler: handler}).Serve(listener) }()
+			return here, nil
+		}
+	}
+	h := w.hosts["node1"]
+	h.Serve("127.0.0.1:2381", page(etcd, false))
+	h.Serve("127.0.0.1:10257", page("ok", true))
+	h.Serve("127.0.0.1:10259", page("ok", true))
+}
+
+// once is a listener of the connections it was given.
+type once struct{ conns chan net.Conn }
+
+func (o *once) Accept() (net.Conn, error) {
+	if c, ok := <-o.conns; ok {
+		return c, nil
+	}
+	return nil, io.EOF
+}
+func (o *once) Close() error   { return nil }
+func (o *once) Addr() net.Addr { return &net.UnixAddr{} }
+
+// TestStatus looks at a cluster that is well, and at one that is not.
+func TestStatus(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, row(t, rows(t)[0]), "")
+		a := w.attempt(t.Context())
+		if _, err := app.Status(a.ctx, a.Options); err == nil || !strings.Contains(err.Error(), "there is no cluster") {
+			t.Errorf("status of nothing: %v", err)
+		}
+		_, err := a.create()
+		w.must(err)
+		w.health(`{"health":"true","reason":""}`)
+		golden(t, "testdata/status/well.yaml", w.status(w.attempt(t.Context())))
+
+		w.health(`{"health":"false","reason":"NOSPACE"}`)
+		w.hosts["node1"].Serve("127.0.0.1:10259", nil)
+		w.api.AddNode("stranger", true)
+		w.api.AddNode("node2", false)
+		a = w.attempt(t.Context())
+		dial := a.Dial
+		a.Dial = func(ctx context.Context, h *v1alpha1.Host, known string) (connector.Connector, error) {
+			if h.Name == "node2" {
+				return nil, errors.New("connection refused")
+			}
+			return dial(ctx, h, known)
+		}
+		golden(t, "testdata/status/badly.yaml", w.status(a))
+
+		a.Dial = func(context.Context, *v1alpha1.Host, string) (connector.Connector, error) {
+			return nil, errors.New("connection refused")
+		}
+		golden(t, "testdata/status/gone.yaml", w.status(a))
+	})
+}
+
+func (w *world) status(a *attempt) string {
+	is, err := app.Status(a.ctx, a.Options)
+	w.must(err)
+	if is.LastRun != nil {
+		is.LastRun.Summary = engine.Summary{} // counts steps, which is beside the point here
+	}
+	text, err := yaml.Marshal(is)
+	w.must(err)
+	return strings.ReplaceAll(string(text), filepath.Clean(w.dir), "WORKDIR")
+}
+
+// TestFollow reads the events of a run while it goes on.
+func TestFollow(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, row(t, rows(t)[0]), "")
+		a := w.attempt(t.Context())
+		var followed int
+		seen := make(chan error, 1)
+		var first sync.Once
+		sink := a.Sink
+		a.Sink = func(ev engine.Event) {
+			sink(ev)
+			first.Do(func() {
+				go func() {
+					seen <- app.Events(a.ctx, &a.Options, "", true, func(engine.Event) error { followed++; return nil })
+				}()
+			})
+		}
+		_, err := a.create()
+		w.must(err)
+		w.must(<-seen)
+		recorded := slices.DeleteFunc(a.Events, func(ev engine.Event) bool { return ev.Status == engine.Progress })
+		if followed != len(recorded) {
+			t.Errorf("%d events were followed, %d happened", followed, len(recorded))
+		}
+		runs, err := app.Runs(&a.Options)
+		w.must(err)
+		if len(runs) != 1 || runs[0].Result != "ok" {
+			t.Errorf("runs: %+v", runs)
+		}
+	})
+}

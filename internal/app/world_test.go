@@ -1,0 +1,431 @@
+package app_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/kube/kubetest"
+	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/runner/runnertest"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// world is what kubexm works on, in memory: three hosts, and the API server
+// that comes up on the first when the programs are there that make one.
+type world struct {
+	testing.TB
+	dir   string // the work directory
+	file  string // the configuration
+	hosts map[string]*runnertest.Host
+
+	mu       sync.Mutex
+	api      *kubetest.Server // what etcd holds; nil: nothing
+	up       bool             // the API server runs
+	kubelets map[string]bool  // run and may register their nodes
+}
+
+var addresses = map[string]string{"node1": "10.0.0.11", "node2": "10.0.0.12", "node3": "10.0.0.13"}
+
+// newWorld makes a world for a configuration, with what it needs already in the
+// store unless mirrors says where to get it.
+func newWorld(t testing.TB, config, mirrors string) *world {
+	t.Helper()
+	w := &world{TB: t, dir: t.TempDir(), hosts: map[string]*runnertest.Host{}, kubelets: map[string]bool{}}
+	w.file = filepath.Join(w.dir, "cluster.yaml")
+	if mirrors == "" {
+		w.must(os.Symlink(filled(), filepath.Join(w.dir, "packages")))
+	}
+	w.configure(config + mirrors)
+	for name, ip := range addresses {
+		if !strings.Contains(config, name) {
+			continue
+		}
+		h := runnertest.Debian12(name)
+		h.SetAddr("eth0", ip+"/24")
+		w.hosts[name] = h
+		w.programs(h)
+	}
+	return w
+}
+
+func (w *world) configure(text string) { w.must(os.WriteFile(w.file, []byte(text), 0o600)) }
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// programs lets what kubexm puts on a host do what it does.
+func (w *world) programs(h *runnertest.Host) {
+	kubelet, stopped, kubeadm := h.OnStart["kubelet.service"], h.OnStop["kubelet.service"], h.Programs["kubeadm"]
+	h.OnStart["kubelet.service"] = func(h *runnertest.Host) error {
+		if err := kubelet(h); err != nil {
+			return err
+		}
+		w.staticPods(h)
+		if _, may := h.Get("/etc/kubernetes/kubelet.conf"); may {
+			w.register(h.Name)
+		}
+		return nil
+	}
+	h.OnStop["kubelet.service"] = func(h *runnertest.Host) {
+		stopped(h)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.kubelets, h.Name)
+	}
+	h.OnStart["etcd.service"] = func(h *runnertest.Host) error { w.etcd(h); return nil }
+	h.OnStart["kube-apiserver.service"] = func(h *runnertest.Host) error { return w.serve(h) }
+	h.OnStop["kube-apiserver.service"] = func(*runnertest.Host) { w.down() }
+	h.Programs["kubeadm"] = func(c *runnertest.Call) int { return w.kubeadm(c, kubeadm) }
+}
+
+// kubeadm does what the fake does, with the API server that the real one needs or makes.
+func (w *world) kubeadm(c *runnertest.Call, run runnertest.Command) int {
+	verb := c.Args[1]
+	if verb == "join" {
+		if err := w.mayJoin(c.Host); err != nil {
+			return c.Failf(1, "[preflight] %v", err)
+		}
+	}
+	status := run(c)
+	switch {
+	case status != 0:
+	case verb == "init":
+		w.staticPods(c.Host)
+		w.register(c.Host.Name)
+	case verb == "join":
+		w.register(c.Host.Name)
+	case verb == "reset" && c.Host.Name == "node1":
+		w.down()
+	}
+	return status
+}
+
+// mayJoin looks for what a join needs: an API server, the token in it, and no node of that name.
+func (w *world) mayJoin(h *runnertest.Host) error {
+	text, _ := h.Get("/etc/kubernetes/kubeadm-config.yaml")
+	var conf struct {
+		Discovery struct{ TLSBootstrapToken string }
+	}
+	if err := yaml.Unmarshal([]byte(text), &conf); err != nil {
+		return err
+	}
+	id, _, _ := strings.Cut(conf.Discovery.TLSBootstrapToken, ".")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.up {
+		return errors.New("dial tcp: connection refused")
+	}
+	known := false
+	for _, o := range w.api.Objects() {
+		if o.GetKind() == "Node" && o.GetName() == h.Name {
+			return fmt.Errorf("a Node with name %q and status \"Ready\" already exists in the cluster", h.Name)
+		}
+		known = known || o.GetKind() == "Secret" && o.GetName() == "bootstrap-token-"+id
+	}
+	if !known {
+		return fmt.Errorf("token %q is invalid", id)
+	}
+	return nil
+}
+
+// staticPods runs what stands in the kubelet's manifests.
+func (w *world) staticPods(h *runnertest.Host) {
+	if _, ok := h.Get("/etc/kubernetes/manifests/kube-apiserver.yaml"); !ok {
+		return
+	}
+	if _, ok := h.Get("/etc/kubernetes/manifests/etcd.yaml"); ok {
+		w.etcd(h)
+	}
+	w.must(w.serve(h))
+}
+
+// etcd begins with no objects where it has no data.
+func (w *world) etcd(h *runnertest.Host) {
+	const data = "/var/lib/etcd/member/snap/db"
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := h.Get(data); !ok || w.api == nil {
+		h.Put(data, "objects", 0o600)
+		w.api = kubetest.New()
+	}
+}
+
+// serve runs the API server with the certificates on the host, and lets all hosts reach it.
+func (w *world) serve(h *runnertest.Host) error {
+	pair, ca, err := serving(w, h)
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(ca))
+	w.mu.Lock()
+	if w.api == nil {
+		w.mu.Unlock()
+		return errors.New("etcd does not answer")
+	}
+	dial := w.api.Dialer(&tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert})
+	w.up = true
+	w.mu.Unlock()
+	for _, h := range w.hosts {
+		h.Serve("10.0.0.11:6443", func() (net.Conn, error) { return dial(context.Background(), "", "") })
+	}
+	w.register("")
+	return nil
+}
+
+// serving is the API server's certificate on the host; kubeadm makes it from the authority.
+func serving(w *world, h *runnertest.Host) (pair tls.Certificate, ca string, err error) {
+	const dir = "/etc/kubernetes/pki/"
+	ca, _ = h.Get(dir + "ca.crt")
+	key, _ := h.Get(dir + "ca.key")
+	crt, _ := h.Get(dir + "apiserver.crt")
+	own, _ := h.Get(dir + "apiserver.key")
+	if pair, err = tls.X509KeyPair([]byte(crt), []byte(own)); err == nil {
+		return pair, ca, nil
+	}
+	store := &pki.Store{Dir: w.TempDir()}
+	at := filepath.Join(store.Dir, string(pki.Kubernetes))
+	w.must(os.MkdirAll(at, 0o700))
+	w.must(os.WriteFile(filepath.Join(at, "ca.crt"), []byte(ca), 0o600))
+	w.must(os.WriteFile(filepath.Join(at, "ca.key"), []byte(key), 0o600))
+	p, err := store.Leaf(pki.APIServer(h.Name, []string{addresses[h.Name]}, "cluster.local", []netip.Prefix{netip.MustParsePrefix("10.233.0.0/18")}))
+	if err != nil {
+		return pair, ca, err
+	}
+	return *p.TLS(), ca, nil
+}
+
+// down ends the API server.
+func (w *world) down() {
+	w.mu.Lock()
+	w.up = false
+	w.mu.Unlock()
+	for _, h := range w.hosts {
+		h.Serve("10.0.0.11:6443", nil)
+	}
+}
+
+// register notes that a kubelet runs, and registers all nodes that are not yet.
+func (w *world) register(host string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if host != "" {
+		w.kubelets[host] = true
+	}
+	if !w.up {
+		return
+	}
+	known := map[string]bool{}
+	for _, o := range w.api.Objects() {
+		known[o.GetKind()+" "+o.GetName()] = true
+	}
+	for name := range w.kubelets {
+		if !known["Node "+name] {
+			w.api.AddNode(name, true)
+		}
+	}
+}
+
+// live gives hosts what running pods, the network plugin and kube-proxy make.
+func (w *world) live() {
+	for _, h := range w.hosts {
+		h.AddPod("pod")
+		for at, kind := range map[string]string{
+			"/run/containerd/io.containerd.grpc.v1.cri/sandboxes/pod/shm": "tmpfs", "/run/containerd/io.containerd.runtime.v2.task/k8s.io/pod/rootfs": "overlay",
+			"/var/lib/kubelet/pods/pod/volumes/kubernetes.io~projected/token": "tmpfs", "/run/netns/cni-pod": "nsfs",
+		} {
+			h.Put(at+"/x", "", 0o600)
+			h.Mount(kind, at, kind)
+		}
+		for _, file := range []string{
+			"/run/flannel/subnet.env", "/etc/cni/net.d/10-flannel.conflist", "/opt/cni/bin/flannel", "/var/lib/cni/networks/cbr0/lock",
+			"/var/log/pods/pod/container/0.log", "/var/log/containers/pod.log", "/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/pod",
+		} {
+			h.Put(file, "x", 0o644)
+		}
+		h.Remove("/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/pod") // the directory stays
+		h.SetAddr("cni0", "10.233.64.1/24")
+		h.SetAddr("flannel.1", "10.233.64.0/32")
+		h.AddRules("ip kube-proxy", "chain services {", "}")
+		h.AddRules("iptables", "-A FORWARD -j FLANNEL-FWD", "-A KUBE-FIREWALL -j DROP")
+	}
+}
+
+// objects is all that the API server holds, as text.
+func (w *world) objects() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.api == nil {
+		return ""
+	}
+	var b strings.Builder
+	for _, o := range w.api.Objects() {
+		o.SetManagedFields(nil)
+		o.SetResourceVersion("")
+		o.SetGeneration(0)
+		if status, ok := o.Object["status"].(map[string]any); ok {
+			delete(status, "observedGeneration")
+		}
+		text, err := yaml.Marshal(o)
+		w.must(err)
+		b.WriteString("---\n")
+		b.Write(text)
+	}
+	return b.String()
+}
+
+// snapshot describes all hosts.
+func (w *world) snapshot() string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(w.hosts)) {
+		fmt.Fprintf(&b, "===== %s\n%s", name, w.hosts[name].Snapshot())
+	}
+	return b.String()
+}
+
+// attempt is one run of kubexm on the world.
+type attempt struct {
+	app.Options
+	*world
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	Events  []engine.Event
+	Notices []string
+
+	around func(h *runnertest.Host, ctx context.Context, c connector.Cmd) error // runs scripts; nil: the host does
+
+	mu    sync.Mutex
+	dead  bool // no network
+	over  bool // the run has closed its connections
+	conns []net.Conn
+}
+
+// attempt prepares a run. Time in a synctest bubble stands still while nobody
+// sleeps; a run is named after when it began.
+func (w *world) attempt(ctx context.Context) *attempt {
+	time.Sleep(time.Second)
+	a := &attempt{world: w}
+	a.ctx, a.cancel = context.WithCancel(ctx)
+	a.Options = app.Options{
+		File: w.file, Workdir: w.dir, Dial: a.dial,
+		Notice: func(text string) { a.Notices = append(a.Notices, text) },
+		Sink:   func(ev engine.Event) { a.Events = append(a.Events, ev) },
+	}
+	return a
+}
+
+// kill ends the run as kill -9 does: nothing reaches the hosts any more.
+func (a *attempt) kill() {
+	a.cut()
+	a.cancel()
+}
+
+// cut takes the network away from the run.
+func (a *attempt) cut() {
+	a.hangUp()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.dead = true
+}
+
+// hangUp breaks the connections to the API server.
+func (a *attempt) hangUp() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range a.conns {
+		c.Close()
+	}
+	a.conns = nil
+}
+
+func (a *attempt) lost(host string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.dead {
+		return fault.Transient(fmt.Errorf("%s: %w", host, runnertest.ErrLost))
+	}
+	return nil
+}
+
+func (a *attempt) create() (*app.Result, error) { return app.Create(a.ctx, a.Options) }
+func (a *attempt) delete() (*app.Result, error) { return app.Delete(a.ctx, a.Options) }
+
+func (a *attempt) dial(_ context.Context, h *v1alpha1.Host, _ string) (connector.Connector, error) {
+	return &link{a.hosts[h.Name], a}, nil
+}
+
+// link is a run's connection to a host.
+type link struct {
+	*runnertest.Host
+	run *attempt
+}
+
+func (l *link) Exec(ctx context.Context, c connector.Cmd) error {
+	if err := l.run.lost(l.Name); err != nil {
+		return err
+	}
+	exec := l.Host.Exec
+	if l.run.around != nil {
+		exec = func(ctx context.Context, c connector.Cmd) error { return l.run.around(l.Host, ctx, c) }
+	}
+	err := exec(ctx, c)
+	if lost := l.run.lost(l.Name); lost != nil {
+		return lost
+	}
+	return err
+}
+
+func (l *link) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if err := l.run.lost(l.Name); err != nil {
+		return nil, err
+	}
+	c, err := l.Host.Dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	l.run.mu.Lock()
+	defer l.run.mu.Unlock()
+	if l.run.over { // net/http dials on when nobody waits for it any more
+		c.Close()
+		return nil, net.ErrClosed
+	}
+	l.run.conns = append(l.run.conns, c)
+	return c, nil
+}
+
+func (l *link) Close() error {
+	l.run.end()
+	return nil
+}
+
+// end lets no connection outlive the run.
+func (a *attempt) end() {
+	a.mu.Lock()
+	a.over = true
+	a.mu.Unlock()
+	a.hangUp()
+}

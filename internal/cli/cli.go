@@ -1,0 +1,159 @@
+// Package cli is the command line of kubexm: commands, flags, tables, progress,
+// errors for people. What the commands do is in package app.
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// program is one call of kubexm: its streams and what all commands share.
+type program struct {
+	in       io.Reader
+	out, err io.Writer
+
+	options   app.Options
+	quiet     bool
+	noColor   bool
+	answered  bool // JSON was written: the result, or what it is about
+	interrupt interrupt
+}
+
+// Main runs kubexm with the arguments that follow its name, and returns the
+// exit code: one of package fault's, or 0.
+func Main(args []string) int {
+	p := &program{in: os.Stdin, out: os.Stdout, err: os.Stderr}
+	ctx, stop := p.interrupt.watch(context.Background())
+	defer stop()
+	root := p.root()
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err != nil && ctx.Err() != nil {
+		err = fault.Exit(err, fault.ExitInterrupted)
+	}
+	if err != nil {
+		if form := cmd.Flags().Lookup("output"); form != nil && form.Value.String() == "json" && !p.answered {
+			_ = p.result(nil, err) // the error itself is told below
+		}
+		p.report(err)
+	}
+	return fault.ExitCode(err)
+}
+
+const longHelp = `kubexm turns bare Linux machines, reached by SSH, into production Kubernetes,
+and looks after it.
+
+A cluster is described in conf/NAME/cluster.yaml (chosen with --name NAME) or in
+any file (-f FILE). What was made for it, and the record of every run, is kept in
+the work directory.
+
+Exit codes:
+  0    done, or nothing to do
+  1    the work failed
+  2    wrong usage or configuration; nothing was touched
+  3    a machine is not fit (preflight); nothing was touched
+  130  interrupted`
+
+const (
+	groupCluster = "cluster"
+	groupLook    = "look"
+	groupConfig  = "config"
+)
+
+func (p *program) root() *cobra.Command {
+	root := p.group("kubexm", "Production Kubernetes from bare Linux machines",
+		p.createCommand(), p.deleteCommand(), p.planCommand(),
+		p.statusCommand(), p.runsCommand(), p.eventsCommand(),
+		p.configCommand(), p.completionCommand(), p.versionCommand())
+	root.Long = longHelp
+	root.Example = `  kubexm config init --name prod     # write conf/prod/cluster.yaml, then edit it
+  kubexm create cluster --name prod
+  kubexm status --name prod`
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.Version = buildOf().Version
+	root.SetVersionTemplate(buildOf().String())
+	root.SetIn(p.in)
+	root.SetOut(p.out)
+	root.SetErr(p.err)
+	root.AddGroup(&cobra.Group{ID: groupCluster, Title: "Clusters:"}, &cobra.Group{ID: groupLook, Title: "Looking:"},
+		&cobra.Group{ID: groupConfig, Title: "Configuration and this program:"})
+	root.SetHelpCommandGroupID(groupConfig)
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(flagError)
+	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "cluster" {
+			name = "name"
+		}
+		return pflag.NormalizedName(name)
+	})
+	flags := root.PersistentFlags()
+	flags.StringVar(&p.options.Name, "name", "", "`name` of the cluster, described in conf/NAME/cluster.yaml (alias: --cluster)")
+	flags.StringVarP(&p.options.File, "file", "f", "", "configuration `file`, instead of --name")
+	flags.StringVar(&p.options.Workdir, "workdir", ".kubexm", "`directory` for what kubexm makes and records")
+	flags.BoolVarP(&p.quiet, "quiet", "q", false, "print nothing but results and errors")
+	flags.BoolVar(&p.noColor, "no-color", false, "no colors (also: environment NO_COLOR)")
+	complete(root, "name", p.clusterNames)
+	_ = root.MarkPersistentFlagFilename("file", "yaml", "yml")
+	_ = root.MarkPersistentFlagDirname("workdir")
+	return root
+}
+
+// group makes a command that only holds others.
+func (p *program) group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, DisableFlagsInUseLine: true,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknownCommand(cmd, args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(commands...)
+	return cmd
+}
+
+// terminal reports whether a stream is a terminal that can move its cursor.
+func terminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
+}
+
+// size is that of the terminal that a stream is.
+func size(stream any) (width, height int) {
+	if f, ok := stream.(*os.File); ok {
+		if width, height, err := term.GetSize(int(f.Fd())); err == nil && width > 0 && height > 0 {
+			return width, height
+		}
+	}
+	return 80, 24
+}
+
+// width is how wide texts on a stream may be.
+func width(stream any) int {
+	if !terminal(stream) {
+		return math.MaxInt32
+	}
+	width, _ := size(stream)
+	return width
+}
+
+// colors reports whether what is written to w may be colored.
+func (p *program) colors(w io.Writer) bool {
+	return !p.noColor && os.Getenv("NO_COLOR") == "" && terminal(w)
+}
+
+func usage(err error) error { return fault.Exit(err, fault.ExitUsage) }
+
+var errDeclined = fault.Exit(errors.New("not confirmed; nothing was touched"), fault.ExitFailed)

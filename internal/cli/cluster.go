@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+func (p *program) createCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "cluster", Short: "Make a cluster, or bring it to what its configuration says",
+		Long: `Download what is needed, prepare the machines, start Kubernetes and wait until
+every node is Ready.
+
+Every step looks first and changes only what is not as it should be: run it again
+at any time, a second run changes nothing. When a step fails, what this run
+changed in its task is rolled back; the rest stays, and --resume goes on.
+
+The first Ctrl-C lets running steps finish, the second stops at once.`,
+		Example: `  kubexm create cluster --name prod
+  kubexm create cluster -f cluster.yaml --dry-run
+  kubexm create cluster --name prod --resume
+  kubexm create cluster --name prod -o json | jq .`,
+		Args: arguments(0), PreRunE: p.chosen,
+	}
+	format := p.runFlags(cmd)
+	cmd.Flags().BoolVar(&p.options.Resume, "resume", false, "go on with the last run, which failed or was interrupted")
+	cmd.Flags().StringSliceVar(&p.options.SkipPreflight, "skip-preflight", nil, "leave out preflight `checks`: "+strings.Join(cluster.CheckNames(), ", "))
+	complete(cmd, "skip-preflight", cluster.CheckNames)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return p.operate(cmd, format.value, app.Create)
+	}
+	group := p.group("create", "Make a cluster", cmd)
+	group.GroupID = groupCluster
+	return group
+}
+
+func (p *program) deleteCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "cluster", Short: "Take a cluster off its machines",
+		Long: `Stop Kubernetes on every machine of the cluster and put the machines back to what
+they were before: programs, settings, networks and all data of the cluster, etcd's
+and that of pods included, are removed. The record of runs stays.
+
+It asks for confirmation on a terminal; elsewhere --yes is needed.`,
+		Example: `  kubexm delete cluster --name prod
+  kubexm delete cluster --name prod --dry-run
+  kubexm delete cluster -f cluster.yaml --yes`,
+		Args: arguments(0), PreRunE: p.chosen,
+	}
+	format := p.runFlags(cmd)
+	cmd.Flags().BoolVar(&p.options.Force, "force", false, "delete also without the cluster's keys, and without machines that cannot be reached")
+	yes := cmd.Flags().BoolP("yes", "y", false, "do not ask for confirmation")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if !*yes && !p.options.DryRun {
+			if err := p.confirmDelete(cmd.Context()); err != nil {
+				return err
+			}
+		}
+		return p.operate(cmd, format.value, app.Delete)
+	}
+	group := p.group("delete", "Take a cluster off its machines", cmd)
+	group.GroupID = groupCluster
+	return group
+}
+
+// runFlags adds the flags of commands that run a pipeline.
+func (p *program) runFlags(cmd *cobra.Command) *choice {
+	f := cmd.Flags()
+	f.BoolVar(&p.options.DryRun, "dry-run", false, "only ask the machines, and show what would change on each")
+	f.BoolVar(&p.options.NoRollBack, "no-rollback", false, "leave everything as it is when a step fails")
+	f.IntVar(&p.options.Parallel, "parallel", 0, "steps to run at a time, over all machines (default 128)")
+	return output(cmd, "text", "json")
+}
+
+// confirmDelete asks before a cluster is deleted.
+func (p *program) confirmDelete(ctx context.Context) error {
+	_, conf, err := app.Config(&p.options)
+	if err != nil {
+		return err
+	}
+	if !terminal(p.in) {
+		err := fmt.Errorf("deleting cluster %s needs a confirmation, and there is no terminal to ask on", conf.Metadata.Name)
+		return usage(fault.Advise(err, "add --yes if you mean it"))
+	}
+	fmt.Fprintf(p.err, "This deletes cluster %s with all its data, from:\n", conf.Metadata.Name)
+	for i, h := range conf.Spec.Hosts {
+		if i == 20 && len(conf.Spec.Hosts) > 22 {
+			fmt.Fprintf(p.err, "  and %d more\n", len(conf.Spec.Hosts)-i)
+			break
+		}
+		fmt.Fprintf(p.err, "  %s (%s)\n", h.Name, h.Address)
+	}
+	fmt.Fprintf(p.err, "Its certificates and kubeconfig on this machine are deleted, too.\nType the name of the cluster to go on: ")
+	answer := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(p.in).ReadString('\n') // an end of input is a no
+		answer <- strings.TrimSpace(line)
+	}()
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(p.err)
+		return ctx.Err()
+	case name := <-answer:
+		if name != conf.Metadata.Name {
+			return errDeclined
+		}
+		return nil
+	}
+}

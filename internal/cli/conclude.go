@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/internal/cli/progress"
+	"github.com/kubexm/kubexm/internal/cli/style"
+	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
+)
+
+// conclude tells how a run ended and what to do next.
+func (op *operation) conclude(res *app.Result, err error) {
+	st := style.New(op.colors(op.out))
+	if op.options.DryRun {
+		op.writeDiffs(st)
+	}
+	if op.quiet || res == nil {
+		return
+	}
+	fmt.Fprintf(op.out, "\n%s\n", op.head(res, err, st))
+	fmt.Fprintf(op.out, "  %s\n", counts(st, res.Summary))
+	if rows := slowRows(op.state.Slow(), st); len(rows) > 0 {
+		fmt.Fprint(op.out, table(rows))
+	}
+	if err == nil && res.Kubeconfig != "" && !op.options.DryRun {
+		fmt.Fprintf(op.out, "\nNext:\n  kubexm status%s\n  export KUBECONFIG=%s\n  kubectl get nodes\n", op.which(), quote(res.Kubeconfig))
+	}
+}
+
+// head says what ended and how.
+func (op *operation) head(res *app.Result, err error, st style.Style) string {
+	sign, how := st.Good.String("✓"), "done"
+	switch {
+	case fault.ExitCode(err) == fault.ExitInterrupted:
+		sign, how = st.Warn.String("■"), "interrupted"
+	case err != nil:
+		sign, how = st.Bad.String("✗"), "failed"
+	case op.options.DryRun:
+		how = "looked at, nothing was changed"
+	}
+	what := strings.TrimPrefix(op.path, "kubexm ") + " " + res.Cluster + ":"
+	return fmt.Sprintf("%s %s %s %s", sign, what, st.Bold.String(how), st.Dim.String("after "+human.Duration(res.Elapsed)))
+}
+
+// slowRows lists the slowest steps that took a while.
+func slowRows(slow []progress.Timed, st style.Style) (rows [][]string) {
+	label := st.Dim.String("  slowest")
+	for _, t := range slow {
+		if t.Took >= time.Second {
+			rows = append(rows, []string{label, t.What, t.Host, human.Duration(t.Took)})
+			label = "  "
+		}
+	}
+	return rows
+}
+
+// counts says how the steps of a run ended.
+func counts(st style.Style, s engine.Summary) string {
+	if s.Total > 0 && s.OK == s.Total {
+		return fmt.Sprintf("nothing to change: all %d steps found what they want", s.OK)
+	}
+	var parts []string
+	add := func(p style.Paint, n int, what string) {
+		if n > 0 {
+			parts = append(parts, p.String(fmt.Sprintf("%d %s", n, what)))
+		}
+	}
+	add(st.Good, s.Changed, "changed")
+	add(st.Warn, s.Pending, "would change")
+	add(style.Paint{}, s.OK, "ok")
+	add(st.Bad, s.Failed, "failed")
+	add(st.Warn, s.Restored, "rolled back")
+	add(st.Dim, s.Skipped, "skipped")
+	return fmt.Sprintf("%d steps: %s", s.Total, strings.Join(parts, ", "))
+}
+
+// writeDiffs shows what would change on each host; hosts on which the same would
+// change share it.
+func (op *operation) writeDiffs(st style.Style) {
+	var order, texts []string
+	perHost, hosts := map[string]*strings.Builder{}, map[string][]string{}
+	for _, ev := range op.diffs {
+		b := perHost[ev.Host]
+		if b == nil {
+			b = &strings.Builder{}
+			perHost[ev.Host] = b
+			order = append(order, ev.Host)
+		}
+		fmt.Fprintf(b, "  %s %s\n", st.Warn.String("~"), ev.What)
+		for line := range strings.Lines(ev.Diff) {
+			fmt.Fprintf(b, "      %s\n", diffPaint(st, line).String(progress.Clean(strings.TrimRight(line, "\n"))))
+		}
+	}
+	slices.Sort(order)
+	for _, h := range order {
+		text := perHost[h].String()
+		if hosts[text] == nil {
+			texts = append(texts, text)
+		}
+		hosts[text] = append(hosts[text], h)
+	}
+	for _, text := range texts {
+		fmt.Fprintf(op.out, "\n%s\n%s", st.Bold.String(human.Names(hosts[text], mostHosts)), text)
+	}
+}
+
+func diffPaint(st style.Style, line string) style.Paint {
+	switch {
+	case strings.HasPrefix(line, "+++"), strings.HasPrefix(line, "---"), strings.HasPrefix(line, "@@"):
+		return st.Dim
+	case strings.HasPrefix(line, "+"):
+		return st.Good
+	case strings.HasPrefix(line, "-"):
+		return st.Bad
+	}
+	return style.Paint{}
+}

@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/config"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
+)
+
+func (p *program) configCommand() *cobra.Command {
+	cmd := p.group("config", "Write, check and understand a configuration",
+		p.configInit(), p.configValidate(), p.configShow(), p.configExplain(), p.configSchema())
+	cmd.GroupID = groupConfig
+	return cmd
+}
+
+func (p *program) configInit() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "init", Short: "Write a small configuration to start from",
+		Long: `Write a small commented configuration to start from: to conf/NAME/cluster.yaml,
+or to the file of -f ("-" is standard output). A file that is there is left alone.`,
+		Example: `  kubexm config init --name prod
+  kubexm config init --name prod --address 10.0.0.11,10.0.0.12 --user ubuntu
+  kubexm config init -f - --type kubexm`,
+		Args: arguments(0),
+	}
+	var o config.InitOptions
+	kind := &choice{v1alpha1.TypeKubeadm, []string{v1alpha1.TypeKubeadm, v1alpha1.TypeKubexm}}
+	cmd.Flags().StringSliceVar(&o.Addresses, "address", nil, "`addresses` of the machines, the master first")
+	cmd.Flags().StringVar(&o.User, "user", "", "login `user` (default root)")
+	cmd.Flags().StringVar(&o.PrivateKeyPath, "key", "", "private key `file` for the login")
+	cmd.Flags().Var(kind, "type", "how the control plane and etcd run")
+	complete(cmd, "type", func() []string { return kind.allowed })
+	cmd.RunE = func(*cobra.Command, []string) error {
+		name, file := p.options.Name, p.options.File
+		if name == "" && file == "" {
+			return usage(errors.New("what shall it be called? give --name NAME (for conf/NAME/cluster.yaml) or -f FILE"))
+		}
+		o.Type = kind.value
+		text, err := config.Init(cmp.Or(name, "mycluster"), o)
+		if err != nil {
+			return usage(err)
+		}
+		open, err := checkInit(text)
+		if err != nil {
+			return err
+		}
+		if open {
+			p.notice("An address is a name: fill in internalAddress, at which the other machines reach the machine.")
+		}
+		if file == "-" {
+			_, err := fmt.Fprint(p.out, text)
+			return err
+		}
+		return p.writeConfig(cmp.Or(file, filepath.Join("conf", name, "cluster.yaml")), text)
+	}
+	return cmd
+}
+
+// checkInit checks what options ask for. The internal address of a host that is
+// given by name may stay open.
+func checkInit(text string) (open bool, err error) {
+	_, _, err = config.Parse("", []byte(text))
+	all, _ := errors.AsType[config.Errors](err)
+	wrong := slices.DeleteFunc(slices.Clone(all), func(e config.Error) bool { return strings.HasSuffix(e.Path, ".internalAddress") && e.Value == "" })
+	if len(wrong) == 0 {
+		return len(all) > 0, nil
+	}
+	return false, usage(fault.Advise(wrong, "correct the options --name, --address (each machine once), --user, --key"))
+}
+
+func (p *program) writeConfig(file, text string) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
+		return fmt.Errorf("writing the configuration: %w", err)
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return usage(fault.Advise(fmt.Errorf("%s is there already", file), "edit it, or remove it first"))
+	}
+	if err != nil {
+		return fmt.Errorf("writing the configuration: %w", err)
+	}
+	_, err = f.WriteString(text)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("writing the configuration: %w", err)
+	}
+	if !p.quiet {
+		fmt.Fprintf(p.err, "Wrote %s. Enter your machines in it, then:\n  kubexm create cluster%s\n", file, p.which())
+	}
+	return nil
+}
+
+func (p *program) configValidate() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "validate", Short: "Check a configuration; no machine is asked",
+		Long:    "Check a configuration. All problems are told at once, with their lines.\nNo machine is asked. The exit code is 2 where there is a problem.",
+		Example: "  kubexm config validate --name prod\n  kubexm config validate -f cluster.yaml",
+		Args:    arguments(0), PreRunE: p.chosen,
+	}
+	cmd.RunE = func(*cobra.Command, []string) error {
+		p.options.Notice = p.notice
+		file, conf, err := app.Config(&p.options)
+		if err != nil {
+			return err
+		}
+		if !p.quiet {
+			fmt.Fprintf(p.out, "%s is valid: cluster %s, Kubernetes %s, %s\n", file, conf.Metadata.Name, conf.Spec.Kubernetes.Version, human.Count(len(conf.Spec.Hosts), "host"))
+		}
+		return nil
+	}
+	return cmd
+}
+
+func (p *program) configShow() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "show", Short: "Print a configuration with all defaults; secrets are masked",
+		Example: "  kubexm config show --name prod\n  kubexm config show -f cluster.yaml -o json",
+		Args:    arguments(0), PreRunE: p.chosen,
+	}
+	format := output(cmd, "yaml", "json")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		p.options.Notice = p.notice
+		_, conf, err := app.Config(&p.options)
+		if err != nil {
+			return err
+		}
+		text, err := config.Show(conf)
+		if err == nil && format.value == "json" {
+			text, err = yaml.YAMLToJSON(text)
+			text = append(text, '\n')
+		}
+		p.answered = err == nil
+		if err == nil {
+			_, err = p.out.Write(text)
+		}
+		return err
+	}
+	return cmd
+}
+
+func (p *program) configExplain() *cobra.Command {
+	return &cobra.Command{
+		Use: "explain [FIELD]", Short: "Tell what a field means, its type, default and values",
+		Example: "  kubexm config explain\n  kubexm config explain spec.hosts\n  kubexm config explain spec.kubernetes.proxyMode",
+		Args:    arguments(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			var field string
+			if len(args) > 0 {
+				field = args[0]
+			}
+			text, err := config.Explain(field)
+			if err != nil {
+				return usage(err)
+			}
+			_, err = fmt.Fprint(p.out, text)
+			return err
+		},
+	}
+}
+
+func (p *program) configSchema() *cobra.Command {
+	return &cobra.Command{
+		Use: "schema", Short: "Print the JSON Schema of the configuration, for editors",
+		Example: "  kubexm config schema > cluster.schema.json\n  # first line of cluster.yaml: # yaml-language-server: $schema=cluster.schema.json",
+		Args:    arguments(0),
+		RunE: func(*cobra.Command, []string) error {
+			_, err := p.out.Write(config.Schema())
+			return err
+		},
+	}
+}

@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/kubexm/kubexm/pkg/config"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// choice is a flag that takes one of some words; the first is the default.
+type choice struct {
+	value   string
+	allowed []string
+}
+
+func (c *choice) String() string { return c.value }
+func (c *choice) Type() string   { return strings.Join(c.allowed, "|") }
+func (c *choice) Set(s string) error {
+	if !slices.Contains(c.allowed, s) {
+		return fmt.Errorf("choose one of: %s", strings.Join(c.allowed, ", "))
+	}
+	c.value = s
+	return nil
+}
+
+// output adds the flag -o.
+func output(cmd *cobra.Command, allowed ...string) *choice {
+	c := &choice{allowed[0], allowed}
+	cmd.Flags().VarP(c, "output", "o", "form of the output")
+	complete(cmd, "output", func() []string { return allowed })
+	return c
+}
+
+// complete lets shells complete the values of a flag.
+func complete(cmd *cobra.Command, flag string, values func() []string) {
+	// It fails for flags that do not exist, which tests would see.
+	_ = cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return values(), cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+// clusterNames are the clusters that are described or were made here.
+func (p *program) clusterNames() []string {
+	described, _ := filepath.Glob(filepath.Join("conf", "*", "cluster.yaml"))
+	made, _ := filepath.Glob(filepath.Join(p.options.Workdir, "*", "runs"))
+	var names []string
+	for _, path := range append(described, made...) {
+		names = append(names, filepath.Base(filepath.Dir(path)))
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// chosen checks, before anything is done, that a cluster is named and that there is one, and what flags cannot check.
+func (p *program) chosen(cmd *cobra.Command, _ []string) error {
+	o, names := &p.options, p.clusterNames()
+	_, err1 := os.Stat(filepath.Join("conf", o.Name, "cluster.yaml"))
+	_, err2 := os.Stat(filepath.Join(o.Workdir, o.Name, "runs"))
+	var err error
+	var advice string
+	switch {
+	case o.Parallel < 0:
+		err, advice = fmt.Errorf("--parallel is %d", o.Parallel), "give a number of steps, or leave it out"
+	case o.File != "":
+	case o.Name == "" && len(names) > 0:
+		err, advice = errors.New("no cluster is named"), "give --name NAME or -f FILE; there are: "+strings.Join(names, ", ")
+	case o.Name == "":
+		err, advice = errors.New("no cluster is named"), "give --name NAME (for conf/NAME/cluster.yaml) or -f FILE; make one with: kubexm config init --name NAME"
+	case errors.Is(err1, fs.ErrNotExist) && errors.Is(err2, fs.ErrNotExist):
+		err = fmt.Errorf("there is no cluster %s: neither conf/%[1]s/cluster.yaml nor a record in %s", o.Name, o.Workdir)
+		advice = "make its configuration with: kubexm config init --name " + quote(o.Name)
+		if near := nearest(o.Name, names); near != "" {
+			advice = fmt.Sprintf("did you mean: %s --name %s\nelse %s", cmd.CommandPath(), quote(near), advice)
+		}
+	}
+	return usage(fault.Advise(err, advice))
+}
+
+// arguments allows up to n arguments, from among the command's ValidArgs where it has some.
+func arguments(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > n {
+			err := fmt.Errorf("%q is one argument too many for %s", args[n], cmd.CommandPath())
+			return usage(fault.Advise(err, "see: "+cmd.CommandPath()+" --help"))
+		}
+		for _, a := range args {
+			if len(cmd.ValidArgs) > 0 && !slices.Contains(cmd.ValidArgs, a) {
+				return unknown(fmt.Errorf("%s does not know %q", cmd.CommandPath(), a), cmd, a, cmd.ValidArgs)
+			}
+		}
+		return nil
+	}
+}
+
+// unknown adds what may have been meant to an error about a word.
+func unknown(err error, cmd *cobra.Command, word string, words []string) error {
+	advice := "there are: " + strings.Join(words, ", ")
+	if near := nearest(word, words); near != "" {
+		advice = fmt.Sprintf("did you mean: %s %s", cmd.CommandPath(), near)
+	}
+	return usage(fault.Advise(err, advice))
+}
+
+func flagError(cmd *cobra.Command, err error) error {
+	if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 {
+		return unknownCommand(cmd, args[0]) // that its flags are not known here is only to be expected
+	}
+	advice := "see: " + cmd.CommandPath() + " --help"
+	if missing, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		if near := nearest(missing.GetSpecifiedName(), names); near != "" {
+			advice = fmt.Sprintf("did you mean --%s? %s", near, advice)
+		}
+	}
+	return usage(fault.Advise(err, advice))
+}
+
+func unknownCommand(cmd *cobra.Command, name string) error {
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return unknown(fmt.Errorf("unknown command %q for %q", name, cmd.CommandPath()), cmd, name, names)
+}
+
+// nearest returns the word that s most likely was meant to be, or begins, or "".
+func nearest(s string, words []string) string {
+	if near := config.Nearest(s, words); near != "" {
+		return near
+	}
+	if i := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, s) }); i >= 0 {
+		return words[i]
+	}
+	return ""
+}

@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubexm/kubexm/internal/app"
+)
+
+func (p *program) planCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "plan [create|delete]", Short: "Show what a command would do: as a list, a graph, or a diff for each machine",
+		GroupID: groupCluster,
+		Long: `Show the steps of creating (or deleting) a cluster, and the machines that they run on.
+The machines are asked for their facts: system, processors, addresses. With --diff
+they are also asked what each step would change there. Nothing is changed in
+either case.`,
+		Example: `  kubexm plan --name prod
+  kubexm plan --name prod --diff
+  kubexm plan delete --name prod -o json
+  kubexm plan --name prod -o dot | dot -Tsvg > plan.svg`,
+		Args: arguments(1), ValidArgs: []string{"create", "delete"}, PreRunE: p.chosen,
+	}
+	format := output(cmd, "text", "json", "mermaid", "dot")
+	look := cmd.Flags().Bool("diff", false, "show what would change on each machine")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		pipe := "create"
+		if len(args) > 0 {
+			pipe = args[0]
+		}
+		if *look {
+			if format.value != "text" && format.value != "json" {
+				return usage(fmt.Errorf("--diff comes as text or json, not as %s", format.value))
+			}
+			p.options.DryRun = true
+			use := app.Create
+			if pipe == "delete" {
+				use = app.Delete
+			}
+			return p.operate(cmd, format.value, use)
+		}
+		p.options.Notice = p.notice
+		graph, err := app.Plan(cmd.Context(), p.options, pipe)
+		if err != nil {
+			return err
+		}
+		switch format.value {
+		case "json":
+			return p.print("json", graph)
+		case "mermaid":
+			return graph.WriteMermaid(p.out)
+		case "dot":
+			return graph.WriteDOT(p.out)
+		}
+		return graph.WriteText(p.out)
+	}
+	return cmd
+}

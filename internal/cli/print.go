@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"charm.land/lipgloss/v2"
+	lgtable "charm.land/lipgloss/v2/table"
+	"github.com/charmbracelet/x/ansi"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubexm/kubexm/internal/cli/style"
+)
+
+// print writes a value as JSON or YAML.
+func (p *program) print(format string, value any) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(value); err != nil {
+		return fmt.Errorf("encoding the output: %w", err)
+	}
+	text := b.Bytes()
+	if format == "yaml" {
+		var err error
+		if text, err = yaml.JSONToYAML(text); err != nil {
+			return fmt.Errorf("encoding the output: %w", err)
+		}
+	}
+	p.answered = true
+	_, err := p.out.Write(text)
+	return err
+}
+
+// gap is how many columns are between two cells.
+const gap = 2
+
+// table lines up cells, painted or not, in columns.
+func table(rows [][]string) string {
+	var widths []int
+	for _, r := range rows {
+		for i, cell := range r {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], ansi.StringWidth(cell))
+		}
+	}
+	var b strings.Builder
+	for _, r := range rows {
+		for i, cell := range r {
+			if i < len(r)-1 {
+				cell += strings.Repeat(" ", widths[i]-ansi.StringWidth(cell)+gap)
+			}
+			b.WriteString(cell)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// fitting is a table without as many of its last columns as have no room.
+func fitting(rows [][]string, width int) string {
+	text := table(rows)
+	for n := len(rows[0]) - 1; n > 3 && lipgloss.Width(text) > width; n-- {
+		for i := range rows {
+			rows[i] = rows[i][:n]
+		}
+		text = table(rows)
+	}
+	return text
+}
+
+// wrapped is a table whose cells are wrapped where it would be wider than width.
+func wrapped(rows [][]string, width int) string {
+	t := lgtable.New().Headers(rows[0]...).Rows(rows[1:]...).Border(lipgloss.HiddenBorder()).
+		BorderTop(false).BorderBottom(false).BorderLeft(false).BorderRight(false).BorderHeader(false).BorderColumn(false).
+		StyleFunc(func(_, _ int) lipgloss.Style { return lipgloss.NewStyle().PaddingRight(gap) })
+	text := t.String()
+	if lipgloss.Width(text) > width {
+		text = t.Width(width).String()
+	}
+	return trimLines(text)
+}
+
+// trimLines takes the white space off the ends of lines.
+func trimLines(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(strings.TrimRight(line, " \n") + "\n")
+	}
+	return b.String()
+}
+
+// head paints the names of columns.
+func head(p style.Paint, names ...string) []string {
+	for i, n := range names {
+		names[i] = p.String(n)
+	}
+	return names
+}
+
+// notice tells what goes on aside from results.
+func (p *program) notice(text string) {
+	if !p.quiet {
+		fmt.Fprintln(p.err, text)
+	}
+}
+
+// which repeats the flags that choose the cluster, for commands to copy.
+func (p *program) which() string {
+	var b strings.Builder
+	if p.options.File != "" {
+		b.WriteString(" -f " + quote(p.options.File))
+	} else {
+		b.WriteString(" --name " + quote(p.options.Name))
+	}
+	if p.options.Workdir != ".kubexm" {
+		b.WriteString(" --workdir " + quote(p.options.Workdir))
+	}
+	return b.String()
+}
+
+// quote makes a word of s for a shell, where it needs that.
+func quote(s string) string {
+	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+:@%,=~") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

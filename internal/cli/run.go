@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/internal/cli/progress"
+	"github.com/kubexm/kubexm/internal/cli/style"
+	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
+)
+
+// useCase runs a pipeline.
+type useCase func(context.Context, app.Options) (*app.Result, error)
+
+// view shows a run while it lasts.
+type view interface {
+	Event(engine.Event)
+	Notice(text string)
+	End()
+}
+
+// operation is one run of a pipeline, as its user sees it.
+type operation struct {
+	*program
+	path   string // of the command
+	format string
+	stop   chan struct{}
+	state  *progress.State // nil: the run has not begun
+	view   view            // nil: nothing is shown
+	diffs  []engine.Event  // what a dry run found
+}
+
+// operate runs a pipeline: shows its progress, stops it on Ctrl-C, tells how it ended.
+func (p *program) operate(cmd *cobra.Command, format string, use useCase) error {
+	// Nobody may read what is written (| head): the work goes on all the same.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	op := &operation{program: p, path: cmd.CommandPath(), format: format, stop: make(chan struct{})}
+	o := p.options
+	o.Stop, o.Notice, o.Begin, o.Sink = op.stop, op.notice, op.begin, op.event
+	res, err := use(cmd.Context(), o)
+	p.interrupt.clean.Store(nil)
+	if op.view != nil {
+		op.view.End()
+	}
+	if err != nil && op.state != nil {
+		err = &runError{err, res, op.resume()}
+	}
+	if format == "json" {
+		p.answered = true
+		return errors.Join(err, op.result(res, err))
+	}
+	if op.state != nil {
+		op.conclude(res, err)
+	}
+	return err
+}
+
+func (op *operation) begin(cluster string, g *plan.ExecutionGraph) {
+	op.state = progress.NewState(g, time.Now())
+	switch {
+	case op.format == "json":
+		op.view = &jsonLines{json.NewEncoder(op.out), op.program}
+	case op.quiet:
+	case terminal(op.out):
+		op.view = progress.NewScreen(progress.Terminal{Out: op.out, Notices: op.err, Size: func() (int, int) { return size(op.out) }, Style: style.New(op.colors(op.out))},
+			strings.TrimPrefix(op.path, "kubexm ")+" "+cluster, op.state)
+	case op.options.DryRun: // its output is what would change
+		op.view = progress.NewPlain(op.err, op.err, op.state)
+	default:
+		op.view = progress.NewPlain(op.out, op.err, op.state)
+	}
+	stop := op.halt
+	op.interrupt.clean.Store(&stop)
+}
+
+func (op *operation) event(ev engine.Event) {
+	op.state.Apply(ev)
+	if ev.Status == engine.Pending {
+		op.diffs = append(op.diffs, ev)
+	}
+	if op.view != nil {
+		op.view.Event(ev)
+	}
+}
+
+// notice tells what goes on aside from events.
+func (op *operation) notice(text string) {
+	if op.view != nil {
+		op.view.Notice(text)
+	} else {
+		op.program.notice(text)
+	}
+}
+
+// halt stops cleanly.
+func (op *operation) halt() {
+	text := fmt.Sprintf("stopping: letting %s finish; press again to stop at once", human.Count(op.state.Running(), "running step"))
+	if resume := op.resume(); resume != "" {
+		text += "\nresume with: " + resume
+	}
+	op.notice(text)
+	close(op.stop)
+}
+
+// resume is the command that goes on with this run.
+func (op *operation) resume() string {
+	if op.options.DryRun {
+		return ""
+	}
+	cmd := op.path + op.which()
+	if strings.HasSuffix(op.path, "create cluster") {
+		cmd += " --resume"
+	}
+	return cmd
+}
+
+// runError is a run that failed or was stopped.
+type runError struct {
+	error
+	result *app.Result // may be nil
+	resume string      // the command that goes on; empty for a dry run
+}
+
+func (e *runError) Unwrap() error { return e.error }
+
+// jsonLines writes a run for programs: events, then the result.
+type jsonLines struct {
+	enc *json.Encoder
+	p   *program
+}
+
+func (j *jsonLines) Event(ev engine.Event) {
+	_ = j.enc.Encode(eventLine(ev)) //nolint:errchkjson // that nobody reads any more does not stop the run
+}
+
+func (j *jsonLines) Notice(text string) { j.p.notice(text) }
+
+func (j *jsonLines) End() {}
+
+// typed is an event as a line of JSON.
+type typed struct {
+	Type string `json:"type"`
+	engine.Event
+	Duration *int  `json:"duration,omitempty"` // nil: leaves the event's own out
+	Millis   int64 `json:"duration_ms,omitempty"`
+}
+
+func eventLine(ev engine.Event) typed {
+	return typed{Type: "event", Event: ev, Millis: ev.Duration.Milliseconds()}
+}
+
+// result writes the last line of JSON.
+func (p *program) result(res *app.Result, err error) error {
+	line := struct {
+		Type string `json:"type"`
+		*app.Result
+		Elapsed  *int      `json:"elapsed,omitempty"` // nil: leaves the result's own out
+		Millis   int64     `json:"duration_ms,omitempty"`
+		Outcome  string    `json:"result"` // ok, failed, interrupted
+		ExitCode int       `json:"exitCode"`
+		Errors   []problem `json:"errors,omitempty"`
+	}{Type: "result", Result: res, Outcome: app.Outcome(err), ExitCode: fault.ExitCode(err), Errors: problems(err)}
+	if res != nil {
+		line.Millis = res.Elapsed.Milliseconds()
+	}
+	err = json.NewEncoder(p.out).Encode(line)
+	if errors.Is(err, syscall.EPIPE) {
+		return nil
+	}
+	return err
+}

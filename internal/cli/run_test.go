@@ -1,0 +1,274 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/internal/cli/style"
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+func golden(t *testing.T, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", t.Name()+".txt")
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v; go test -update writes it", err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
+
+// fakeRun is a use case that goes as it is told.
+type fakeRun struct {
+	steps  []engine.Event // how each step ends
+	errs   []error
+	during func(app.Options)
+}
+
+func (f fakeRun) run(_ context.Context, o app.Options) (*app.Result, error) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local) //nolint:gosmopolitan // lines show local time
+	g := &plan.ExecutionGraph{Name: "create"}
+	for i := range f.steps {
+		ev := &f.steps[i]
+		ev.Time, ev.Task = at, "create/test"
+		ev.Node = plan.ID(fmt.Sprintf("%s/%d/%s@%s", ev.Task, i, ev.What, ev.Host))
+		g.Nodes = append(g.Nodes, plan.Node{ID: ev.Node, Task: ev.Task, Host: ev.Host, What: ev.What, Kind: "step"})
+	}
+	o.Begin("prod", g)
+	res := &app.Result{Run: "20260102T030405.000Z-create", Cluster: "prod", Elapsed: 61 * time.Second}
+	if !o.DryRun {
+		res.Dir = ".kubexm/prod/runs/" + res.Run
+	}
+	for _, ev := range f.steps {
+		begun := ev
+		begun.Status, begun.Duration, begun.Error, begun.Diff = engine.Started, 0, "", ""
+		o.Sink(begun)
+		if f.during != nil {
+			f.during(o)
+		}
+		o.Sink(ev)
+		res.Summary.Total++
+		switch ev.Status {
+		case engine.Changed:
+			res.Summary.Changed++
+		case engine.OK:
+			res.Summary.OK++
+		case engine.Pending:
+			res.Summary.Pending++
+		case engine.Failed:
+			res.Summary.Failed++
+		case engine.Skipped:
+			res.Summary.Skipped++
+		default:
+		}
+	}
+	err := errors.Join(f.errs...)
+	if err == nil {
+		res.Kubeconfig = ".kubexm/prod/admin.conf"
+	}
+	return res, err
+}
+
+// operate runs it under "kubexm create cluster", and reports as Main does.
+func (f fakeRun) operate(t *testing.T, p *program, format string) (stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	p.out, p.err = &out, &errs
+	p.options.Name, p.options.Workdir = "prod", ".kubexm"
+	root, create, cmd := &cobra.Command{Use: "kubexm"}, &cobra.Command{Use: "create"}, &cobra.Command{Use: "cluster"}
+	root.AddCommand(create)
+	create.AddCommand(cmd)
+	cmd.SetContext(t.Context())
+	if err := p.operate(cmd, format, f.run); err != nil {
+		p.report(err)
+	}
+	return out.String(), errs.String()
+}
+
+func both(stdout, stderr string) string { return stdout + "--- stderr\n" + stderr }
+
+func step(status engine.Status, host, what string, took time.Duration) engine.Event {
+	return engine.Event{Status: status, Host: host, What: what, Duration: took}
+}
+
+func failed(host, what string, err error) (engine.Event, error) {
+	ev := step(engine.Failed, host, what, time.Second)
+	ev.Error = err.Error()
+	return ev, &engine.Error{Host: host, What: what, Err: err}
+}
+
+var wellEnded = []engine.Event{
+	step(engine.OK, "control", "download etcd", 0), step(engine.Changed, "node1", "service etcd", 3*time.Second),
+	step(engine.Changed, "node2", "service kubelet", 41*time.Second), step(engine.Changed, "node1", "swap off", 300*time.Millisecond),
+}
+
+func TestDone(t *testing.T) {
+	golden(t, both(fakeRun{steps: wellEnded}.operate(t, &program{}, "text")))
+}
+
+func TestQuiet(t *testing.T) {
+	golden(t, both(fakeRun{steps: wellEnded}.operate(t, &program{quiet: true}, "text")))
+}
+
+func TestNothingToChange(t *testing.T) {
+	golden(t, both(fakeRun{steps: wellEnded[:1]}.operate(t, &program{}, "text")))
+}
+
+// TestJSON checks that each line is JSON, and what its last one says.
+func TestJSON(t *testing.T) {
+	bad, err := failed("node1", "service etcd", fault.Advise(errors.New("it ended"), "look at its log"))
+	for name, f := range map[string]fakeRun{"done": {steps: wellEnded}, "failed": {steps: []engine.Event{bad}, errs: []error{err}}} {
+		t.Run(name, func(t *testing.T) {
+			out, errs := f.operate(t, &program{}, "json")
+			lines := strings.Split(strings.TrimSpace(out), "\n")
+			for i, line := range lines {
+				var v struct{ Type string }
+				if err := json.Unmarshal([]byte(line), &v); err != nil || (v.Type == "result") != (i == len(lines)-1) {
+					t.Errorf("line %d: %v: %s", i, err, line)
+				}
+			}
+			golden(t, both(lines[len(lines)-1]+"\n", errs))
+		})
+	}
+}
+
+func TestDryRun(t *testing.T) {
+	var steps []engine.Event
+	for _, host := range []string{"node1", "node2", "node3"} {
+		hosts := step(engine.Pending, host, "block in /etc/hosts", 0)
+		hosts.Diff = "--- /etc/hosts\n+++ /etc/hosts\n@@ -1,1 +1,2 @@\n 127.0.0.1\tlocalhost\n+192.0.2.1 node1\n"
+		steps = append(steps, hosts)
+	}
+	swap := step(engine.Pending, "node3", "swap off", 0)
+	swap.Diff = "swap on /dev/sda2 -> off"
+	p := &program{}
+	p.options.DryRun = true
+	golden(t, both(fakeRun{steps: append(steps, swap)}.operate(t, p, "text")))
+}
+
+// TestFailed has all that an error tells, and the same error on many hosts.
+func TestFailed(t *testing.T) {
+	f := fakeRun{steps: wellEnded}
+	add := func(ev engine.Event, err error) {
+		f.steps, f.errs = append(f.steps, ev), append(f.errs, err)
+	}
+	exit := connector.NewExitError("systemctl restart etcd", 1, "Job for etcd.service failed.\nSee \"journalctl -xeu etcd.service\"\x1b[2J for details.")
+	add(failed("node1", "service etcd", fault.Advise(fmt.Errorf("restarting etcd: %w", exit), "read etcd's log: journalctl -u etcd")))
+	for i := 1; i <= 20; i++ {
+		host := fmt.Sprintf("node%d", i)
+		add(failed(host, "upload kubelet", fault.Advise(fmt.Errorf("writing to %s (root@192.0.2.%d:22): no space left on device", host, i), "make room in /usr/local/bin")))
+	}
+	add(failed("node3", "kubeadm join", errors.New("token is not valid")))
+	f.steps = append(f.steps, step(engine.Skipped, "node3", "wait for node node3", 0))
+	golden(t, both(f.operate(t, &program{}, "text")))
+}
+
+// TestInterrupted stops in the middle: what was cut off is no error of its own.
+func TestInterrupted(t *testing.T) {
+	p := &program{}
+	cut, err := failed("node1", "kubeadm init", fmt.Errorf("running kubeadm: %w", context.Canceled))
+	f := fakeRun{
+		steps: append(wellEnded[:2:2], cut, step(engine.Skipped, "node2", "kubeadm join", 0)),
+		errs:  []error{fault.Exit(errors.Join(app.ErrStopped, err), fault.ExitInterrupted)},
+	}
+	f.during = func(o app.Options) {
+		if stop := p.interrupt.clean.Swap(nil); stop != nil {
+			(*stop)()
+			<-o.Stop
+		}
+	}
+	golden(t, both(f.operate(t, p, "text")))
+}
+
+// TestInterruptedDryRun has nothing to go on with.
+func TestInterruptedDryRun(t *testing.T) {
+	p := &program{}
+	p.options.DryRun = true
+	f := fakeRun{steps: wellEnded[:1]}
+	f.during = func(app.Options) { (*p.interrupt.clean.Load())() }
+	if _, stderr := f.operate(t, p, "text"); !strings.Contains(stderr, "press again to stop at once") || strings.Contains(stderr, "resume") {
+		t.Error(stderr)
+	}
+}
+
+// unread is a program whose run goes on when nobody reads its output any more.
+func unread() {
+	p := &program{out: os.Stdout, err: os.Stderr}
+	f := fakeRun{steps: wellEnded}
+	f.during = func(app.Options) {
+		for {
+			if _, err := fmt.Println("{}"); err != nil {
+				return
+			}
+		}
+	}
+	if err := p.operate(&cobra.Command{Use: "kubexm"}, "json", f.run); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Fprintln(os.Stderr, "ended")
+}
+
+// TestInterrupt sends signals: the first stops cleanly, the second at once.
+func TestInterrupt(t *testing.T) {
+	var i interrupt
+	ctx, stop := i.watch(t.Context())
+	defer stop()
+	clean := make(chan struct{})
+	f := func() { close(clean) }
+	i.clean.Store(&f)
+	if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	<-clean
+	if ctx.Err() != nil {
+		t.Fatal("the first signal ended the context")
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-ctx.Done()
+}
+
+func TestPreflight(t *testing.T) {
+	var all []cluster.Finding
+	for i := 1; i <= 6; i++ {
+		all = append(all, cluster.Finding{Host: fmt.Sprintf("node%d", i), Check: "memory", Found: "900 MiB of memory", Needed: "1800", Fix: "give the machine more memory"})
+	}
+	all = append(all, cluster.Finding{Host: "node1", Check: "ports", Found: "port 6443 (by nginx), 2379 (by etcd) taken", Needed: "the port free", Fix: "stop what listens there"})
+	err := fault.Exit(fault.Advise(&app.PreflightError{Findings: all}, "mend the hosts, or leave a check out with --skip-preflight=NAME"), fault.ExitPreflight)
+	var b strings.Builder
+	for _, width := range []int{200, 80} {
+		for _, one := range problems(err) {
+			one.write(&b, style.Style{}, width)
+		}
+	}
+	golden(t, b.String())
+}

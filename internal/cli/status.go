@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/internal/cli/style"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
+)
+
+func (p *program) statusCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "status", Short: "Show how a cluster is: nodes, control plane, addons, certificates", GroupID: groupLook,
+		Long: `Show how a cluster is: its nodes, the health of its control plane and of etcd, its
+addons, the certificate that expires first, the last run. Machines and API server
+are asked through SSH; one that does not answer is shown as such.
+
+The exit code is 1 when something is not as it should be.`,
+		Example: "  kubexm status --name prod\n  kubexm status --name prod -o json | jq .problems",
+		Args:    arguments(0), PreRunE: p.chosen,
+	}
+	format := output(cmd, "table", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		p.options.Notice = p.notice
+		is, err := app.Status(cmd.Context(), p.options)
+		if err != nil {
+			return err
+		}
+		if format.value != "table" {
+			err = p.print(format.value, is)
+		} else {
+			_, err = fmt.Fprint(p.out, statusText(is, style.New(p.colors(p.out)), width(p.out), time.Now()))
+		}
+		if err == nil && !is.Healthy {
+			err = fmt.Errorf("cluster %s is not as it should be: %s", is.Cluster, problemCount(is))
+			err = fault.Advise(err, "see the problems above; create cluster puts back what differs from the configuration")
+		}
+		return err
+	}
+	return cmd
+}
+
+func problemCount(is *app.ClusterStatus) string { return human.Count(len(is.Problems), "problem") }
+
+// statusText is a page about a cluster.
+func statusText(is *app.ClusterStatus, st style.Style, width int, now time.Time) string {
+	var b strings.Builder
+	how := st.Good.String("healthy")
+	if !is.Healthy {
+		how = st.Bad.String(problemCount(is))
+	}
+	version := is.Kubernetes
+	if is.Server != "" && is.Server != is.Kubernetes {
+		version = is.Server + ", configured " + is.Kubernetes
+	}
+	fmt.Fprintf(&b, "%s  %s  Kubernetes %s (%s)  %s\n\n", st.Bold.String(is.Cluster), how, version, is.Type, is.Endpoint)
+
+	rows := [][]string{head(st.Dim, "NODE", "STATUS", "ROLES", "VERSION", "ADDRESS", "OS", "RUNTIME")}
+	for _, n := range is.Nodes {
+		paint := st.Bad
+		switch n.Status {
+		case "Ready":
+			paint = st.Good
+		case "Ready, cordoned", "not a node":
+			paint = st.Warn
+		}
+		runtime := strings.Replace(n.Runtime, "://", " ", 1)
+		rows = append(rows, []string{n.Name, paint.String(n.Status), strings.Join(n.Roles, ","), cmp.Or(n.Version, "-"), n.Address, cmp.Or(n.OS, "-"), cmp.Or(runtime, "-")})
+	}
+	b.WriteString(fitting(rows, width))
+	if len(is.ControlPlane) > 0 {
+		b.WriteString("\n" + table(controlPlane(is.ControlPlane, st)))
+	}
+	if len(is.Addons) > 0 {
+		rows := [][]string{head(st.Dim, "ADDON", "READY")}
+		for _, a := range is.Addons {
+			paint := st.Good
+			if a.Ready < a.Wanted {
+				paint = st.Bad
+			}
+			rows = append(rows, []string{a.Name, paint.String(fmt.Sprintf("%d/%d", a.Ready, a.Wanted))})
+		}
+		b.WriteString("\n" + table(rows))
+	}
+	b.WriteString("\n")
+	if c := is.Certificate; c != nil {
+		days := int(c.Expires.Sub(now).Hours() / 24)
+		fmt.Fprintf(&b, "%s  %s, in %d days: %s on %s\n", st.Dim.String("FIRST TO EXPIRE"), c.Expires.Format(time.DateOnly), days, c.Path, c.Host)
+	}
+	if r := is.LastRun; r != nil {
+		fmt.Fprintf(&b, "%s         %s: %s\n", st.Dim.String("LAST RUN"), r.ID, r.Result)
+	}
+	for _, problem := range is.Problems {
+		fmt.Fprintf(&b, "%s  %s\n", st.Bad.String("PROBLEM"), problem)
+	}
+	return b.String()
+}
+
+// controlPlane has a row for each host and a column for each component.
+func controlPlane(all []app.Component, st style.Style) [][]string {
+	var hosts, names []string
+	cells := map[string]string{}
+	for _, c := range all {
+		if !slices.Contains(hosts, c.Host) {
+			hosts = append(hosts, c.Host)
+		}
+		if !slices.Contains(names, c.Name) {
+			names = append(names, c.Name)
+		}
+		cells[c.Host+c.Name] = st.Good.String("ok")
+		if !c.Healthy {
+			cells[c.Host+c.Name] = st.Bad.String("not ok")
+		}
+	}
+	slices.Sort(names)
+	titles := []string{"CONTROL PLANE"}
+	for _, n := range names {
+		titles = append(titles, strings.ToUpper(strings.TrimPrefix(n, "kube-")))
+	}
+	rows := [][]string{head(st.Dim, titles...)}
+	for _, h := range hosts {
+		row := []string{h}
+		for _, n := range names {
+			row = append(row, cmp.Or(cells[h+n], "-"))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/internal/cli/style"
+)
+
+func TestStatus(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	nodes := []app.Node{
+		{
+			Name: "node1", Status: "Ready", Roles: []string{"master", "etcd"}, Version: "v1.37.1", Address: "192.0.2.1",
+			OS: "Debian GNU/Linux 12 (bookworm)", Runtime: "containerd://2.3.4",
+		}, {
+			Name: "node2", Status: "Ready", Roles: []string{"worker"}, Version: "v1.37.1", Address: "192.0.2.2",
+			OS: "Debian GNU/Linux 13 (trixie)", Runtime: "containerd://2.3.4",
+		},
+	}
+	parts := func(host string, healthy bool) []app.Component {
+		return []app.Component{
+			{Host: host, Name: "etcd", Healthy: true},
+			{Host: host, Name: "kube-apiserver", Healthy: true},
+			{Host: host, Name: "kube-controller-manager", Healthy: true},
+			{Host: host, Name: "kube-scheduler", Healthy: healthy},
+		}
+	}
+	well := app.ClusterStatus{
+		Cluster: "prod", Healthy: true, Kubernetes: "v1.37.1", Type: "kubeadm", Server: "v1.37.1", Endpoint: "https://lb.kubexm.local:6443",
+		Nodes: nodes, ControlPlane: parts("node1", true),
+		Addons:      []app.Addon{{Name: "kube-system/coredns", Ready: 2, Wanted: 2}},
+		Certificate: &app.Expiry{Host: "node1", Path: "/etc/kubernetes/pki/apiserver.crt", Expires: now.AddDate(1, 0, 0)},
+		LastRun:     &app.Run{ID: "20260102T030405.000Z-create", Result: "ok"},
+	}
+	badly := well
+	badly.Healthy, badly.Server = false, "v1.36.4"
+	badly.Nodes = []app.Node{
+		nodes[0],
+		{Name: "node2", Status: "unreachable", Roles: []string{"worker"}, Address: "192.0.2.2"},
+		{Name: "node3", Status: "NotReady, cordoned", Roles: []string{"worker"}, Version: "v1.36.4", Address: "192.0.2.3"},
+		{Name: "db1", Status: "not a node", Roles: []string{"etcd"}, Address: "192.0.2.4"},
+	}
+	badly.ControlPlane = append(parts("node1", false), app.Component{Host: "db1", Name: "etcd"})
+	badly.Addons = []app.Addon{{Name: "kube-system/coredns", Ready: 0, Wanted: 2}}
+	badly.Problems = []string{"etcd on db1: connection refused", "host node2: not reachable", "kube-scheduler on node1: 500 Internal Server Error: [-]leaderElection failed"}
+	gone := app.ClusterStatus{
+		Cluster: "gone", Kubernetes: "v1.37.1", Type: "kubexm", Endpoint: "https://lb.kubexm.local:6443",
+		Nodes: []app.Node{{Name: "node1", Status: "unreachable"}}, Problems: []string{"host node1: not reachable"},
+	}
+	var b strings.Builder
+	for _, is := range []*app.ClusterStatus{&well, &badly, &gone} {
+		for _, width := range []int{120, 60} {
+			b.WriteString(statusText(is, style.Style{}, width, now) + "\n====\n")
+		}
+	}
+	golden(t, b.String())
+}
