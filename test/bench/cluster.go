@@ -1,0 +1,350 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/test/testbed"
+	"github.com/kubexm/kubexm/test/testbed/build"
+	"github.com/kubexm/kubexm/test/testbed/mirror"
+)
+
+// cluster is the name of all clusters that are made.
+const cluster = "bench"
+
+// made is one run of kubexm.
+type made struct {
+	used
+	nodes time.Duration // processor time of all nodes since they were made
+	app.Result
+	path []engine.Leg
+}
+
+// create compares the making of a cluster of a master and a worker with a
+// hand-tuned script, everything that is needed being on this machine.
+func (b *bench) create(ctx context.Context) ([]figure, error) {
+	if err := b.components(ctx); err != nil {
+		return nil, err
+	}
+	var figures []figure
+	for row := 1; row <= 2; row++ {
+		if err := b.fresh(ctx, 2); err != nil {
+			return nil, err
+		}
+		conf, err := b.configure(2, row)
+		if err != nil {
+			return nil, err
+		}
+		base, err := b.prepare(ctx, conf, row)
+		if err != nil {
+			return nil, err
+		}
+		f, err := b.createRow(ctx, row, conf, base)
+		if err != nil {
+			return nil, fmt.Errorf("row %d: %w", row, err)
+		}
+		figures = append(figures, f)
+	}
+	return figures, nil
+}
+
+func (b *bench) createRow(ctx context.Context, row int, conf string, base *baseline) (figure, error) {
+	var ours, theirs []made
+	script := func() (m made, err error) {
+		m.used, err = base.run(ctx)
+		return m, err
+	}
+	program := func() (made, error) { return b.kubexm(ctx, b.workdir(), "create", "cluster", "-f", conf) }
+	for round := range b.rounds {
+		var hand, run made
+		sides := []func() error{
+			func() (err error) { hand, err = b.spending(ctx, script); return err },
+			func() (err error) { run, err = b.spending(ctx, program); return err },
+		}
+		if round%2 == 1 {
+			slices.Reverse(sides) // none always has the machine as the other left it
+		}
+		for _, side := range sides {
+			if err := b.fresh(ctx, 2); err != nil {
+				return figure{}, err
+			}
+			if err := side(); err != nil {
+				return figure{}, err
+			}
+		}
+		fmt.Fprintf(b.out, "create, row %d, round %d: script %s, kubexm %s\n", row, round+1, hand, run)
+		ours, theirs = append(ours, run), append(theirs, hand)
+	}
+	wall := func(m made) time.Duration { return m.wall }
+	mine, hand := median(ours, wall), median(theirs, wall)
+	f := figure{
+		what:   fmt.Sprintf("create, row %d (%s)", row, map[int]string{1: "kubeadm", 2: "plain binaries"}[row]),
+		kubexm: seconds(mine.wall), against: "hand-tuned script " + seconds(hand.wall),
+		ratio: mine.wall.Seconds() / hand.wall.Seconds(), goal: "<= 1.25",
+	}
+	f.missed = f.ratio > 1.25
+	f.notes = append(f.notes,
+		fmt.Sprintf("All rounds: script %s; kubexm %s.", walls(theirs), walls(ours)),
+		fmt.Sprintf("The median runs: script %s; kubexm %s. Round trips: %s.", hand, mine, trips(mine.RoundTrips)),
+		"Critical path of the median run:\n"+legs(mine.path))
+	return f, nil
+}
+
+// rerun measures a run that finds nothing to do on five nodes.
+func (b *bench) rerun(ctx context.Context) ([]figure, error) {
+	if err := b.components(ctx); err != nil {
+		return nil, err
+	}
+	var figures []figure
+	for row := 1; row <= 2; row++ {
+		if err := b.fresh(ctx, 5); err != nil {
+			return nil, err
+		}
+		conf, err := b.configure(5, row)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := b.prepare(ctx, conf, row); err != nil {
+			return nil, err
+		}
+		if _, err := b.kubexm(ctx, b.workdir(), "create", "cluster", "-f", conf); err != nil {
+			return nil, err
+		}
+		var runs []made
+		for range 2*b.rounds + 1 {
+			run, err := b.kubexm(ctx, b.workdir(), "create", "cluster", "-f", conf)
+			if err != nil {
+				return nil, err
+			}
+			if run.Summary.OK != run.Summary.Total {
+				return nil, fmt.Errorf("a second run changed something: %+v", run.Summary)
+			}
+			runs = append(runs, run)
+		}
+		mine := median(runs, func(m made) time.Duration { return m.wall })
+		figures = append(figures, figure{
+			what: fmt.Sprintf("nothing to do, 5 nodes, row %d", row), kubexm: seconds(mine.wall), goal: "<= 3 s", missed: mine.wall > 3*time.Second,
+			notes: []string{
+				fmt.Sprintf("All rounds: %s; processor time %s.", walls(runs), seconds(mine.cpu)),
+				fmt.Sprintf("Of it %s to start, connect, gather facts and plan, and %s for %d steps. Round trips: %s.",
+					seconds(mine.wall-mine.Elapsed), seconds(mine.Elapsed), mine.Summary.Total, trips(mine.RoundTrips)),
+				"Critical path of the median run:\n" + legs(mine.path),
+			},
+		})
+	}
+	return figures, nil
+}
+
+// fresh makes new nodes, forgets what kubexm knows of the old ones, and makes sure
+// that what was written before is on disk.
+func (b *bench) fresh(ctx context.Context, n int) error {
+	old, err := b.testbed.Nodes()
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, node := range old {
+		names = append(names, node.Name)
+	}
+	if names != nil {
+		if err := b.testbed.Down(ctx, names...); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(b.workdir(), cluster)); err != nil {
+		return err
+	}
+	if _, err := b.testbed.Up(ctx, testbed.Options{Nodes: n}); err != nil {
+		return err
+	}
+	syscall.Sync()
+	return nil
+}
+
+// configure writes a configuration for the first n nodes.
+func (b *bench) configure(n, row int) (string, error) {
+	path := filepath.Join(b.dir, fmt.Sprintf("row%d.yaml", row))
+	var text bytes.Buffer
+	if err := b.testbed.Config(&text, b.builder, testbed.ConfigOptions{Name: cluster, Nodes: n, Row: row}); err != nil {
+		return "", err
+	}
+	return path, os.WriteFile(path, text.Bytes(), 0o600)
+}
+
+// components builds what a cluster is made of, where it is not there.
+func (b *bench) components(ctx context.Context) error {
+	if b.builder != nil {
+		return nil
+	}
+	cache, err := build.DefaultCache()
+	if err != nil {
+		return err
+	}
+	builder, err := build.NewBuilder(ctx, cache, b.out)
+	if err != nil {
+		return err
+	}
+	table, err := builder.Table()
+	if err != nil {
+		return err
+	}
+	if err := builder.Build(ctx, build.Default(table)); err != nil {
+		return err
+	}
+	kubernetes, err := build.Find(table, "kubernetes")
+	if err != nil {
+		return err
+	}
+	images, err := mirror.Images(ctx, builder, kubernetes.Version)
+	if err != nil {
+		return err
+	}
+	b.builder = builder
+	return mirror.Make(ctx, cache, b.out, images)
+}
+
+func (b *bench) workdir() string { return filepath.Join(b.dir, "work") }
+
+// kubexm runs the program.
+func (b *bench) kubexm(ctx context.Context, work string, args ...string) (made, error) {
+	var out bytes.Buffer
+	cmd := exec.CommandContext(ctx, b.program, append(args, "--workdir", work, "-o", "json")...)
+	cmd.Stdout = &out
+	var m made
+	u, err := measure(cmd)
+	if err != nil {
+		return m, fmt.Errorf("%w\n%s", err, out.String())
+	}
+	m.used = u
+	lines := bytes.Split(bytes.TrimSpace(out.Bytes()), []byte("\n"))
+	last := struct {
+		*app.Result
+		Millis int64 `json:"duration_ms"`
+	}{Result: &m.Result}
+	if err := json.Unmarshal(lines[len(lines)-1], &last); err != nil {
+		return m, fmt.Errorf("reading the result: %w", err)
+	}
+	m.Elapsed = time.Duration(last.Millis) * time.Millisecond
+	if m.Dir != "" {
+		m.path, err = criticalPath(m.Dir)
+	}
+	return m, err
+}
+
+// criticalPath reads the record of a run.
+func criticalPath(dir string) ([]engine.Leg, error) {
+	text, err := os.ReadFile(filepath.Join(dir, "graph.json"))
+	if err != nil {
+		return nil, err
+	}
+	var graph plan.ExecutionGraph
+	if err := json.Unmarshal(text, &graph); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(filepath.Join(dir, "events.jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var events []engine.Event
+	for d := json.NewDecoder(f); ; {
+		var ev engine.Event
+		if err := d.Decode(&ev); err == io.EOF {
+			return engine.CriticalPath(&graph, events), nil
+		} else if err != nil {
+			return nil, err
+		}
+		events = append(events, ev)
+	}
+}
+
+// legs writes a critical path; what took no time worth mentioning is summed up.
+func legs(path []engine.Leg) string {
+	var s strings.Builder
+	var waited, small time.Duration
+	n := 0
+	for _, l := range path {
+		waited += l.Waited
+		if l.Took < 50*time.Millisecond {
+			small += l.Took
+			n++
+			continue
+		}
+		fmt.Fprintf(&s, "%7.2f s  %-6s %s\n", l.Took.Seconds(), l.Node.Host, l.Node.What)
+	}
+	fmt.Fprintf(&s, "%7.2f s  %d shorter steps\n%7.2f s  waiting for a slot", small.Seconds(), n, waited.Seconds())
+	return s.String()
+}
+
+func trips(byHost map[string]int64) string {
+	var parts []string
+	for _, h := range slices.SortedFunc(maps.Keys(byHost), cmp.Compare[string]) {
+		if h != plan.Control {
+			parts = append(parts, fmt.Sprintf("%s %d", h, byHost[h]))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func walls(all []made) string {
+	var parts []string
+	for _, one := range all {
+		parts = append(parts, fmt.Sprintf("%.1f", one.wall.Seconds()))
+	}
+	return strings.Join(parts, ", ") + " s"
+}
+
+func (m made) String() string {
+	return fmt.Sprintf("%s, processor time %s on the control machine and %s on the nodes", seconds(m.wall), seconds(m.cpu), seconds(m.nodes))
+}
+
+// spending adds the processor time that the nodes spend meanwhile.
+func (b *bench) spending(ctx context.Context, run func() (made, error)) (made, error) {
+	before, err := b.spent(ctx)
+	if err != nil {
+		return made{}, err
+	}
+	m, err := run()
+	if err != nil {
+		return m, err
+	}
+	after, err := b.spent(ctx)
+	m.nodes = after - before
+	return m, err
+}
+
+// spent is the processor time of all nodes, from their control groups (v1 or v2).
+func (b *bench) spent(ctx context.Context) (sum time.Duration, err error) {
+	nodes, err := b.testbed.Nodes()
+	if err != nil {
+		return 0, err
+	}
+	for _, n := range nodes {
+		out, err := b.testbed.SSH(ctx, n, `cd /sys/fs/cgroup; if [ -f cpuacct/cpuacct.usage ]; then cat cpuacct/cpuacct.usage; else sed -n 's/usage_usec \(.*\)/\1000/p' cpu.stat; fi`)
+		if err != nil {
+			return 0, err
+		}
+		ns, err := strconv.ParseInt(strings.TrimSpace(out), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("reading the processor time of %s: %w", n.Name, err)
+		}
+		sum += time.Duration(ns)
+	}
+	return sum, nil
+}

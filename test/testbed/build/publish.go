@@ -1,0 +1,245 @@
+package build
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubexm/kubexm/test/testbed/host"
+)
+
+// layoutVersion changes when published files change though nothing that is
+// compiled does.
+const layoutVersion = 1
+
+// A publication is where one component's public files are laid out.
+type publication struct{ bin, dist, set string }
+
+const github = "github.com/"
+
+// The functions below follow the release pages of each project: names,
+// archive layouts and forms of checksum files as of autumn 2026.
+
+func publishKubernetes(c Component, p *publication) error {
+	for _, name := range slices.Sorted(maps.Keys(c.Programs)) {
+		to := path.Join("dl.k8s.io/release", c.Version, "bin/linux", runtime.GOARCH, name)
+		sum, err := p.link(name, to, sha256.New())
+		if err != nil {
+			return err
+		}
+		if err := p.write(to+".sha256", sum); err != nil { // the sum alone
+			return err
+		}
+	}
+	minor := c.Version[:strings.LastIndex(c.Version, ".")]
+	return p.write("dl.k8s.io/release/stable-"+strings.TrimPrefix(minor, "v")+".txt", c.Version)
+}
+
+func publishContainerd(c Component, p *publication) error {
+	name := fmt.Sprintf("containerd-%s-linux-%s.tar.gz", c.Version[1:], runtime.GOARCH)
+	return p.archive(release("containerd/containerd", c.Version), name, "bin", ".sha256sum", c)
+}
+
+func publishRunc(c Component, p *publication) error {
+	dir, name := release("opencontainers/runc", c.Version), "runc."+runtime.GOARCH
+	sum, err := p.link("runc", path.Join(dir, name), sha256.New())
+	if err != nil {
+		return err
+	}
+	// Upstream's file is signed in clear text and names all architectures; nobody can sign for it here.
+	var list strings.Builder
+	list.WriteString("-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n")
+	for _, arch := range []string{"amd64", "arm64", "armel", "armhf", "ppc64le", "riscv64", "s390x"} {
+		line := sum
+		if arch != runtime.GOARCH {
+			line = strings.Repeat("0", 64)
+		}
+		fmt.Fprintf(&list, "%s  runc.%s\n", line, arch)
+	}
+	list.WriteString("-----BEGIN PGP SIGNATURE-----\n\n-----END PGP SIGNATURE-----\n")
+	return p.write(path.Join(dir, "runc.sha256sum"), list.String())
+}
+
+func publishCNI(c Component, p *publication) error {
+	name := fmt.Sprintf("cni-plugins-linux-%s-%s.tgz", runtime.GOARCH, c.Version)
+	return p.archive(release("containernetworking/plugins", c.Version), name, ".", ".sha256", c)
+}
+
+func publishCrictl(c Component, p *publication) error {
+	name := fmt.Sprintf("crictl-%s-linux-%s.tar.gz", c.Version, runtime.GOARCH)
+	return p.archive(release("kubernetes-sigs/cri-tools", c.Version), name, ".", ".sha256", c)
+}
+
+func publishEtcd(c Component, p *publication) error {
+	top := fmt.Sprintf("etcd-%s-linux-%s", c.Version, runtime.GOARCH)
+	dir := release("etcd-io/etcd", c.Version)
+	sum, err := p.tar(path.Join(dir, top+".tar.gz"), p.programs(c, top), sha256.New())
+	if err != nil {
+		return err
+	}
+	return p.write(path.Join(dir, "SHA256SUMS"), sum+"  "+top+".tar.gz\n")
+}
+
+func publishFlannelCNI(c Component, p *publication) error {
+	name := fmt.Sprintf("cni-plugin-flannel-linux-%s-%s.tgz", runtime.GOARCH, c.Version)
+	to := path.Join(release("flannel-io/cni-plugin", c.Version), name)
+	sum, err := p.tar(to, map[string]string{"flannel-" + runtime.GOARCH: filepath.Join(p.bin, "flannel")}, sha512.New())
+	if err != nil {
+		return err
+	}
+	return p.write(to+".sha512", sum+"  "+name+"\n")
+}
+
+// publishFlannel publishes the chart and the manifest that come with the module.
+func publishFlannel(c Component, p *publication) error {
+	cmd := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", c.module)
+	cmd.Dir = p.set
+	out, err := host.Output(cmd)
+	if err != nil {
+		return err
+	}
+	source, dir := strings.TrimSpace(out), release("flannel-io/flannel", c.Version)
+	files := map[string]string{}
+	chart := filepath.Join(source, "chart", "kube-flannel")
+	err = filepath.WalkDir(chart, func(file string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			files["flannel"+filepath.ToSlash(strings.TrimPrefix(file, chart))] = file
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := p.tar(path.Join(dir, "flannel.tgz"), files, sha256.New()); err != nil {
+		return err
+	}
+	manifest, err := os.ReadFile(filepath.Join(source, "Documentation", "kube-flannel.yml"))
+	if err != nil {
+		return err
+	}
+	return p.write(path.Join(dir, "kube-flannel.yml"), string(manifest))
+}
+
+func release(project, tag string) string {
+	return path.Join(github, project, "releases/download", tag)
+}
+
+// programs maps names in an archive to a component's programs.
+func (p *publication) programs(c Component, dir string) map[string]string {
+	files := map[string]string{}
+	for name := range c.Programs {
+		files[path.Join(dir, name)] = filepath.Join(p.bin, name)
+	}
+	return files
+}
+
+// archive publishes all programs below dir in an archive, and "sum  name" beside it.
+func (p *publication) archive(at, name, dir, ext string, c Component) error {
+	sum, err := p.tar(path.Join(at, name), p.programs(c, dir), sha256.New())
+	if err != nil {
+		return err
+	}
+	return p.write(path.Join(at, name+ext), sum+"  "+name+"\n")
+}
+
+// link publishes one program as it is and returns its sum.
+func (p *publication) link(program, to string, h hash.Hash) (string, error) {
+	from, to := filepath.Join(p.bin, program), filepath.Join(p.dist, to)
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return "", err
+	}
+	if err := os.Link(from, to); err != nil {
+		return "", err
+	}
+	f, err := os.Open(from)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	_, err = io.Copy(h, f)
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+func (p *publication) write(to, text string) error {
+	to = filepath.Join(p.dist, to)
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(to, []byte(text), 0o644)
+}
+
+// tar publishes files (name in the archive: file) as a compressed archive
+// that is the same for the same files, and returns its sum.
+func (p *publication) tar(to string, files map[string]string, h hash.Hash) (string, error) {
+	var buf bytes.Buffer
+	z, err := gzip.NewWriterLevel(io.MultiWriter(&buf, h), gzip.BestSpeed)
+	if err != nil {
+		return "", err
+	}
+	if err := WriteTar(z, files); err != nil {
+		return "", err
+	}
+	if err := z.Close(); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), p.write(to, buf.String())
+}
+
+// WriteTar writes files (name in the archive: file) and the directories they
+// lie in, owned by root and without times: the same files give the same bytes. Those in
+// bind may take ports below 1024 whoever runs them (capabilities(7), as setcap writes it).
+func WriteTar(w io.Writer, files map[string]string, bind ...string) error {
+	t := tar.NewWriter(w)
+	dirs := map[string]bool{".": true, "/": true}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if err := tarDirs(t, path.Dir(name), dirs); err != nil {
+			return err
+		}
+		info, err := os.Stat(files[name])
+		if err != nil {
+			return err
+		}
+		content, err := os.ReadFile(files[name])
+		if err != nil {
+			return err
+		}
+		header := &tar.Header{Name: name, Mode: int64(info.Mode().Perm()), Size: int64(len(content)), ModTime: time.Unix(0, 0)}
+		if slices.Contains(bind, name) {
+			header.PAXRecords = map[string]string{"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\x00\x04" + strings.Repeat("\x00", 14)}
+		}
+		if err := t.WriteHeader(header); err != nil {
+			return err
+		}
+		if _, err := t.Write(content); err != nil {
+			return err
+		}
+	}
+	return t.Close()
+}
+
+func tarDirs(t *tar.Writer, dir string, done map[string]bool) error {
+	if done[dir] {
+		return nil
+	}
+	if err := tarDirs(t, path.Dir(dir), done); err != nil {
+		return err
+	}
+	done[dir] = true
+	return t.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755, ModTime: time.Unix(0, 0)})
+}

@@ -1,0 +1,178 @@
+package build
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A Component is one program set of a cluster, built from ordinary Go modules.
+type Component struct {
+	Name     string            // kubernetes, containerd...
+	Version  string            // with v
+	Programs map[string]string // file name: package
+
+	set     string // directory below components: go.mod pins all modules
+	module  string // whose version is the component's
+	flags   string // for the linker; {V} is the version, {v} the same without v, {MAJ} and {MIN} its numbers
+	tags    string
+	cgo     bool                                // needs a C compiler; linked statically
+	publish func(Component, *publication) error // how upstream publishes it; nil: only in images
+	release string                              // version when it is not the module's
+}
+
+const versionPackages = "k8s.io/component-base/version k8s.io/client-go/pkg/version"
+
+func kubernetes(set string) Component {
+	c := Component{Name: "kubernetes", set: set, module: "k8s.io/kubernetes", Programs: map[string]string{}, publish: publishKubernetes}
+	for _, p := range strings.Fields("kubeadm kubelet kubectl kube-apiserver kube-controller-manager kube-scheduler kube-proxy") {
+		c.Programs[p] = "k8s.io/kubernetes/cmd/" + p
+	}
+	for _, p := range strings.Fields(versionPackages) {
+		for _, v := range []string{"gitVersion={V}", "gitMajor={MAJ}", "gitMinor={MIN}", "gitTreeState=clean"} {
+			c.flags += " -X " + p + "." + v
+		}
+	}
+	return c
+}
+
+func etcd(set string) Component {
+	return Component{Name: "etcd", set: set, module: "go.etcd.io/etcd/server/v3", publish: publishEtcd, Programs: map[string]string{
+		"etcd": "go.etcd.io/etcd/server/v3", "etcdctl": "go.etcd.io/etcd/etcdctl/v3", "etcdutl": "go.etcd.io/etcd/etcdutl/v3",
+	}}
+}
+
+func containerd(set, module string) Component {
+	c := Component{
+		Name: "containerd", set: set, module: module, tags: containerdTags, Programs: map[string]string{}, publish: publishContainerd,
+		flags: "-X " + module + "/version.Version={v} -X " + module + "/version.Revision=module",
+	}
+	for _, p := range strings.Fields("containerd containerd-shim-runc-v2 ctr") {
+		c.Programs[p] = module + "/cmd/" + p
+	}
+	return c
+}
+
+func cniPlugins() Component {
+	const module = "github.com/containernetworking/plugins"
+	c := Component{
+		Name: "cni-plugins", set: "cni", module: module, Programs: map[string]string{}, publish: publishCNI,
+		flags: "-X " + module + "/pkg/utils/buildversion.BuildVersion={V}",
+	}
+	for _, p := range strings.Fields(`ipam/dhcp ipam/host-local ipam/static main/bridge main/dummy main/host-device main/ipvlan
+		main/loopback main/macvlan main/ptp main/tap main/vlan meta/bandwidth meta/firewall meta/portmap meta/sbr meta/tuning meta/vrf`) {
+		c.Programs[path.Base(p)] = module + "/plugins/" + p
+	}
+	return c
+}
+
+// own is a program of the testbed itself.
+func own(name string) Component {
+	return Component{Name: name, set: name, release: "v1", Programs: map[string]string{name: "kubexm.test/components/" + name}}
+}
+
+const containerdTags = "no_btrfs osusergo netgo static_build urfave_cli_no_docs"
+
+// components is everything that can be built. The first of a name is the one
+// that is meant by the name alone.
+func components() []Component {
+	return []Component{
+		kubernetes("k8s-1.37"), kubernetes("k8s-1.36"), kubernetes("k8s-1.35"), kubernetes("k8s-1.34"),
+		etcd("etcd-3.7"), etcd("etcd-3.6"),
+		containerd("containerd", "github.com/containerd/containerd/v2"), containerd("containerd-1.7", "github.com/containerd/containerd"),
+		{
+			Name: "runc", set: "runc", module: "github.com/opencontainers/runc", cgo: true, tags: "seccomp netgo osusergo urfave_cli_no_docs",
+			flags: "-X main.version={v} -X main.gitCommit=module", Programs: map[string]string{"runc": "github.com/opencontainers/runc"}, publish: publishRunc,
+		},
+		cniPlugins(),
+		// flannel-io/cni-plugin is no module that can be had: the plugin is the one from which it was forked.
+		{
+			Name: "flannel-cni", set: "flannel-cni", release: "v1.9.1-flannel3", publish: publishFlannelCNI,
+			flags:    "-X github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion={V}",
+			Programs: map[string]string{"flannel": "github.com/containernetworking/plugins/plugins/meta/flannel"},
+		},
+		{
+			Name: "flannel", set: "flannel", module: "github.com/flannel-io/flannel", cgo: true, tags: "netgo osusergo", publish: publishFlannel,
+			flags:    "-X github.com/flannel-io/flannel/pkg/version.Version={V}",
+			Programs: map[string]string{"flanneld": "github.com/flannel-io/flannel", "install-conf": "github.com/flannel-io/flannel/cmd/install_conf"},
+		},
+		{
+			Name: "crictl", set: "cri-tools", module: "sigs.k8s.io/cri-tools", flags: "-X sigs.k8s.io/cri-tools/pkg/version.Version={V}",
+			Programs: map[string]string{"crictl": "sigs.k8s.io/cri-tools/cmd/crictl"}, publish: publishCrictl,
+		},
+		{Name: "coredns", set: "coredns-slim", module: "github.com/coredns/coredns", Programs: map[string]string{"coredns": "kubexm.test/components/coredns"}},
+		own("pause"), own("probe"),
+	}
+}
+
+// Table returns all components with their versions. sets is the directory of the module sets.
+func Table(sets string) ([]Component, error) {
+	all := components()
+	for i := range all {
+		if err := all[i].resolve(sets); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func (c *Component) resolve(sets string) error {
+	if c.Version = c.release; c.Version != "" {
+		return nil
+	}
+	b, err := os.ReadFile(filepath.Join(sets, c.set, "go.mod"))
+	if err != nil {
+		return fmt.Errorf("reading the modules of %s: %w", c.Name, err)
+	}
+	m := regexp.MustCompile(`(?m)^(?:require|\s)\s*` + regexp.QuoteMeta(c.module) + ` (v\S+)`).FindSubmatch(b)
+	if m == nil {
+		return fmt.Errorf("reading the modules of %s: %s/go.mod does not require %s", c.Name, c.set, c.module)
+	}
+	c.Version = string(m[1])
+	return nil
+}
+
+// Find picks a component by name or name@version; a version may be cut short
+// at a dot (kubernetes@1.36).
+func Find(table []Component, want string) (Component, error) {
+	name, version, _ := strings.Cut(want, "@")
+	version = strings.TrimPrefix(version, "v")
+	var known []string
+	for _, c := range table {
+		have := strings.TrimPrefix(c.Version, "v")
+		if c.Name == name && (version == "" || have == version || strings.HasPrefix(have, version+".")) {
+			return c, nil
+		}
+		known = append(known, c.Name+"@"+c.Version)
+	}
+	return Component{}, fmt.Errorf("no component %q; there are: %s", want, strings.Join(known, " "))
+}
+
+// Default is what one cluster of the default version needs.
+func Default(table []Component) []Component {
+	seen := map[string]bool{}
+	var first []Component
+	for _, c := range table {
+		if !seen[c.Name] {
+			seen[c.Name] = true
+			first = append(first, c)
+		}
+	}
+	return first
+}
+
+// packages lists the packages of a component, in a fixed order.
+func (c Component) packages() []string { return slices.Sorted(maps.Values(c.Programs)) }
+
+// space is how many bytes of disk building it takes, the compiler's cache included.
+func (c Component) space() uint64 {
+	if c.Name == "kubernetes" {
+		return 5 << 30
+	}
+	return 1 << 29
+}

@@ -1,0 +1,3 @@
+module kubexm.test/components/pause
+
+go 1.26.0

@@ -1,0 +1,311 @@
+package mirror
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/match"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/kubexm/kubexm/test/testbed/build"
+	"github.com/kubexm/kubexm/test/testbed/host"
+)
+
+// An Image is one container image to make.
+type Image struct {
+	Ref        string            // as a pod names it
+	Files      map[string]string // path in the image: file
+	Entrypoint string            // one program
+	User       string            // uid:gid, root when empty
+	Bind       bool              // the program may take ports below 1024 as that user
+	Tools      bool              // lies on a Debian with iptables, a shell and cp
+}
+
+// inputs is the annotation that tells whether an image is still right.
+const inputs = "kubexm.test.inputs"
+
+// Images lists the images of a cluster of the given Kubernetes version (one
+// that can be built): those kubeadm asks for, flannel's, and the probe. The
+// components must have been built.
+func Images(ctx context.Context, b *build.Builder, version string) ([]Image, error) {
+	table, err := b.Table()
+	if err != nil {
+		return nil, err
+	}
+	kubernetes, err := find(b, table, "kubernetes@"+version)
+	if err != nil {
+		return nil, err
+	}
+	list, err := host.Run(ctx, filepath.Join(kubernetes, "kubeadm"), "config", "images", "list", "--kubernetes-version="+version)
+	if err != nil {
+		return nil, fmt.Errorf("asking kubeadm for its images: %w", err)
+	}
+	var images []Image
+	for _, ref := range strings.Fields(list) {
+		name, tag, _ := strings.Cut(path.Base(ref), ":")
+		image := Image{Ref: ref}
+		switch name {
+		case "etcd":
+			image.Entrypoint = "/usr/local/bin/etcd"
+			err = image.add(b, table, etcdFor(table, tag), "/usr/local/bin", "etcd", "etcdctl", "etcdutl")
+		case "coredns", "pause":
+			image.Entrypoint, image.User, image.Bind = "/"+name, "65532:65532", name == "coredns"
+			err = image.add(b, table, name, "/", name)
+		default:
+			image.Entrypoint, image.Tools = "/usr/local/bin/"+name, name == "kube-proxy"
+			err = image.add(b, table, "kubernetes@"+version, "/usr/local/bin", name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		images = append(images, image)
+	}
+	return addOwn(b, table, images)
+}
+
+// addOwn adds the images that are not kubeadm's.
+func addOwn(b *build.Builder, table []build.Component, images []Image) ([]Image, error) {
+	for _, i := range []struct {
+		component, repository, dir string
+		programs                   []string // the first is the entrypoint
+	}{
+		{"flannel", "ghcr.io/flannel-io/flannel", "/opt/bin", []string{"flanneld", "install-conf"}},
+		{"flannel-cni", "ghcr.io/flannel-io/flannel-cni-plugin", "/", []string{"flannel"}},
+	} {
+		c, err := build.Find(table, i.component)
+		if err != nil {
+			return nil, err
+		}
+		image := Image{Ref: i.repository + ":" + c.Version, Entrypoint: path.Join(i.dir, i.programs[0]), Tools: true}
+		if err := image.add(b, table, i.component, i.dir, i.programs...); err != nil {
+			return nil, err
+		}
+		images = append(images, image)
+	}
+	probe, err := Probe(b)
+	return append(images, probe), err
+}
+
+// Probe is the image with which clusters are tried out. The component must have been built.
+func Probe(b *build.Builder) (Image, error) {
+	table, err := b.Table()
+	if err != nil {
+		return Image{}, err
+	}
+	image := Image{Ref: "kubexm.test/probe:v1", Entrypoint: "/probe"}
+	return image, image.add(b, table, "probe", "/", "probe")
+}
+
+// etcdFor picks the etcd of the minor version that a tag such as 3.6.5-0 names, or the default one.
+func etcdFor(table []build.Component, tag string) string {
+	minor := "etcd@" + strings.Join(strings.SplitN(tag, ".", 3)[:2], ".")
+	if _, err := build.Find(table, minor); err != nil {
+		return "etcd"
+	}
+	return minor
+}
+
+// add puts programs of a component into a directory of the image.
+func (i *Image) add(b *build.Builder, table []build.Component, component, dir string, programs ...string) error {
+	bin, err := find(b, table, component)
+	if err != nil {
+		return err
+	}
+	if i.Files == nil {
+		i.Files = map[string]string{}
+	}
+	for _, p := range programs {
+		i.Files[path.Join(dir, p)] = filepath.Join(bin, p)
+	}
+	return nil
+}
+
+// find returns the directory of a built component's programs.
+func find(b *build.Builder, table []build.Component, want string) (string, error) {
+	c, err := build.Find(table, want)
+	if err != nil {
+		return "", err
+	}
+	dir, ok := b.Built(c)
+	if !ok {
+		return "", fmt.Errorf("%s %s has not been built: run testbed build %s@%s", c.Name, c.Version, c.Name, c.Version)
+	}
+	return filepath.Join(dir, "bin"), nil
+}
+
+// Make puts images into the cache's layout, those that are not there yet. The
+// same input gives the same digest.
+func Make(ctx context.Context, c build.Cache, out io.Writer, images []Image) error {
+	unlock, err := c.Lock(ctx, "images")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	dir := Layout(c)
+	store, err := layout.FromPath(dir)
+	if err != nil {
+		if store, err = layout.Write(dir, empty.Index); err != nil {
+			return fmt.Errorf("making the image layout: %w", err)
+		}
+	}
+	have := map[string]string{}
+	for _, d := range (Registry{dir}).index() {
+		have[d.Annotations[refName]] = d.Annotations[inputs]
+	}
+	for n, image := range images {
+		key := image.key()
+		if have[image.Ref] == key {
+			continue
+		}
+		start := time.Now()
+		index, err := image.make(ctx, c, out)
+		if err == nil {
+			err = store.ReplaceIndex(index, match.Name(image.Ref), layout.WithAnnotations(map[string]string{refName: image.Ref, inputs: key}))
+		}
+		if err != nil {
+			return fmt.Errorf("making image %s: %w", image.Ref, err)
+		}
+		fmt.Fprintf(out, "image %d/%d %s: %.1f s\n", n+1, len(images), image.Ref, time.Since(start).Seconds())
+	}
+	return removeUnused(store)
+}
+
+// key changes with everything that goes into the image. Built files lie in
+// directories whose names change with their content.
+func (i Image) key() string {
+	return fmt.Sprintf("%x", sha256.Sum256(fmt.Append(nil, i, i.media(), toolsRelease, toolPackages, toolsHook)))
+}
+
+// media are the types of one image's parts. Upstream's images are lists for
+// several platforms: registry.k8s.io has Docker's kind of them, others OCI's.
+type media struct{ list, manifest, config, layer types.MediaType }
+
+func (i Image) media() media {
+	if strings.HasPrefix(i.Ref, "registry.k8s.io/") {
+		return media{types.DockerManifestList, types.DockerManifestSchema2, types.DockerConfigJSON, types.DockerLayer}
+	}
+	return media{types.OCIImageIndex, types.OCIManifestSchema1, types.OCIConfigJSON, types.OCILayer}
+}
+
+// plain is an image that is no artifact of another kind.
+type plain struct{ v1.Image }
+
+func (plain) ArtifactType() (string, error) { return "", nil }
+
+// make builds the image and wraps it in a list of one platform.
+func (i Image) make(ctx context.Context, c build.Cache, out io.Writer) (v1.ImageIndex, error) {
+	kind := i.media()
+	options := []tarball.LayerOption{tarball.WithCompressionLevel(1), tarball.WithMediaType(kind.layer)}
+	layers := []v1.Layer{}
+	if i.Tools {
+		file, err := tools(ctx, c, out)
+		if err != nil {
+			return nil, err
+		}
+		layer, err := tarball.LayerFromFile(file, options...)
+		if err != nil {
+			return nil, err
+		}
+		layers = append(layers, layer)
+	}
+	var buf bytes.Buffer
+	var bind []string
+	if i.Bind {
+		bind = []string{strings.TrimPrefix(i.Entrypoint, "/")}
+	}
+	if err := build.WriteTar(&buf, relative(i.Files), bind...); err != nil {
+		return nil, err
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buf.Bytes())), nil }, options...)
+	if err != nil {
+		return nil, err
+	}
+	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, kind.manifest), kind.config)
+	img, err := mutate.AppendLayers(base, append(layers, layer)...)
+	if err != nil {
+		return nil, err
+	}
+	img, err = i.configure(img)
+	if err != nil {
+		return nil, err
+	}
+	platform := &v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
+	return mutate.AppendManifests(mutate.IndexMediaType(empty.Index, kind.list),
+		mutate.IndexAddendum{Add: plain{img}, Descriptor: v1.Descriptor{Platform: platform}}), nil
+}
+
+func (i Image) configure(img v1.Image) (v1.Image, error) {
+	found, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config := found.DeepCopy()
+	config.OS, config.Architecture, config.Created = "linux", runtime.GOARCH, v1.Time{Time: time.Unix(0, 0).UTC()}
+	config.Config = v1.Config{
+		Entrypoint: []string{i.Entrypoint}, User: i.User, WorkingDir: "/",
+		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+	}
+	return mutate.ConfigFile(img, config)
+}
+
+// relative takes the leading slash off the names of files.
+func relative(files map[string]string) map[string]string {
+	r := map[string]string{}
+	for name, file := range files {
+		r[strings.TrimPrefix(name, "/")] = file
+	}
+	return r
+}
+
+// toolsRelease is as new as what upstream's images lie on: newer than many hosts,
+// whose nft may not understand the tables that are made from inside.
+const toolsRelease = "trixie"
+
+// toolPackages are what kube-proxy and flannel call, and a shell with cp.
+const toolPackages = "base-files,iptables,nftables,conntrack,ipset,kmod,iproute2,dash,coreutils,grep,sed,mount,libc6,ca-certificates"
+
+// toolsHook does what the packages' scripts would have done: they are not run.
+const toolsHook = `cd "$1"
+for t in iptables ip6tables; do for k in "" -save -restore; do ln -sf xtables-nft-multi usr/sbin/$t$k; done; done
+ln -sf ebtables-nft usr/sbin/ebtables
+rm -rf usr/share/doc usr/share/locale usr/share/info usr/share/lintian var/cache/apt var/lib/apt
+printf 'root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n' > etc/passwd
+printf 'root:x:0:\nnogroup:x:65534:\n' > etc/group
+mkdir -p tmp && chmod 1777 tmp`
+
+// tools returns the tar of the Debian below images that need iptables.
+func tools(ctx context.Context, c build.Cache, out io.Writer) (string, error) {
+	file := c.Path("base", fmt.Sprintf("image-%.6x.tar", sha256.Sum256([]byte(toolsRelease+toolPackages+toolsHook))))
+	if _, err := os.Stat(file); err == nil {
+		return file, nil
+	}
+	if err := host.Require(ctx, out, host.ForImages...); err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return "", err
+	}
+	fmt.Fprintln(out, "base of images: making it (about a minute)")
+	tmp := file + ".tmp"
+	defer os.Remove(tmp)
+	err := host.Bootstrap(ctx, toolsRelease, tmp, "--variant=extract", "--format=tar", "--include="+toolPackages,
+		"--dpkgopt=path-exclude=/usr/share/man/*", "--extract-hook="+toolsHook)
+	if err != nil {
+		return "", fmt.Errorf("making the base of images: %w", err)
+	}
+	return file, os.Rename(tmp, file)
+}

@@ -1,0 +1,275 @@
+package mirror
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2"
+	"oras.land/oras-go/v2/content"
+	"oras.land/oras-go/v2/content/memory"
+	"oras.land/oras-go/v2/registry/remote"
+
+	"github.com/kubexm/kubexm/test/testbed/build"
+)
+
+// get asks a server and returns status, headers and body.
+func get(t *testing.T, url string, header ...string) (int, http.Header, string, error) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0, nil, "", err
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	return answer.StatusCode, answer.Header, string(body), err
+}
+
+func write(t *testing.T, path, text string) string {
+	t.Helper()
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
+	if err == nil {
+		err = os.WriteFile(path, []byte(text), 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestFiles(t *testing.T) {
+	a, b := t.TempDir(), t.TempDir()
+	write(t, filepath.Join(a, "dl.k8s.io/release/v1/kubelet"), "0123456789")
+	write(t, filepath.Join(b, "dl.k8s.io/release/v1/kubectl"), "other tree")
+	write(t, filepath.Join(filepath.Dir(b), "secret"), "outside")
+	server := httptest.NewServer(Files{Trees: func() []string { return []string{a, b} }})
+	defer server.Close()
+
+	kubelet := server.URL + "/dl.k8s.io/release/v1/kubelet"
+	status, header, body, err := get(t, kubelet)
+	if status != 200 || body != "0123456789" || err != nil || header.Get("Content-Length") != "10" {
+		t.Fatalf("%d %q %v %v", status, body, header, err)
+	}
+	tag := header.Get("ETag")
+	for _, c := range []struct {
+		url    string
+		header []string
+		status int
+		body   string
+	}{
+		{kubelet, []string{"Range", "bytes=4-"}, 206, "456789"},
+		{kubelet, []string{"Range", "bytes=4-", "If-Range", tag}, 206, "456789"},
+		{kubelet, []string{"Range", "bytes=4-", "If-Range", `"another"`}, 200, "0123456789"},
+		{kubelet, []string{"If-None-Match", tag}, 304, ""},
+		{server.URL + "/dl.k8s.io/release/v1/kubectl", nil, 200, "other tree"},
+		{server.URL + "/dl.k8s.io/release/v1/", nil, 404, "404 page not found\n"},
+		{server.URL + "/dl.k8s.io/release/v2/kubelet", nil, 404, "404 page not found\n"},
+		{server.URL + "/..%2f../secret", nil, 404, "404 page not found\n"},
+	} {
+		status, _, body, err := get(t, c.url, c.header...)
+		if status != c.status || body != c.body || err != nil {
+			t.Errorf("%s %v: %d %q %v, want %d %q", c.url, c.header, status, body, err, c.status, c.body)
+		}
+	}
+}
+
+func TestFaults(t *testing.T) {
+	tree := t.TempDir()
+	write(t, filepath.Join(tree, "file"), strings.Repeat("abc", 1000))
+	var fault Fault
+	server := httptest.NewServer(WithFaults(Files{Trees: func() []string { return []string{tree} }}, func(*http.Request) Fault { return fault }))
+	defer server.Close()
+
+	whole := strings.Repeat("abc", 1000)
+	for _, c := range []struct {
+		fault  Fault
+		status int
+		body   string
+		broken bool
+	}{
+		{Fault{}, 200, whole, false},
+		{Fault{Delay: 1}, 200, whole, false},
+		{Fault{Status: 503}, 503, "Service Unavailable\n", false},
+		{Fault{Corrupt: true}, 200, "`" + whole[1:], false},
+		{Fault{CutAfter: 1000}, 200, whole[:1000], true},
+	} {
+		fault = c.fault
+		status, _, body, err := get(t, server.URL+"/file")
+		if status != c.status || body != c.body || (err != nil) != c.broken {
+			t.Errorf("%+v: %d, %d bytes, %v; want %d, %d bytes", c.fault, status, len(body), err, c.status, len(c.body))
+		}
+	}
+}
+
+// images makes two images in a cache and returns it.
+func images(t *testing.T) (build.Cache, []Image) {
+	t.Helper()
+	dir := t.TempDir()
+	list := []Image{
+		{Ref: "registry.k8s.io/coredns/coredns:v1", Files: map[string]string{"/coredns": write(t, filepath.Join(dir, "coredns"), "dns")}, Entrypoint: "/coredns", User: "65532:65532"},
+		{Ref: "kubexm.test/probe:v1", Files: map[string]string{"/usr/bin/probe": write(t, filepath.Join(dir, "probe"), "probe")}, Entrypoint: "/usr/bin/probe"},
+	}
+	c := build.Cache{Dir: t.TempDir()}
+	if err := Make(t.Context(), c, io.Discard, list); err != nil {
+		t.Fatal(err)
+	}
+	return c, list
+}
+
+// A real registry client gets what was made, and the same from the same input.
+func TestRegistry(t *testing.T) {
+	cache, list := images(t)
+	server := httptest.NewServer(Registry{Layout(cache)})
+	defer server.Close()
+	for n, want := range []struct{ repository, media string }{
+		{"registry.k8s.io/coredns/coredns", "application/vnd.docker.distribution.manifest.list.v2+json"},
+		{"kubexm.test/probe", "application/vnd.oci.image.index.v1+json"},
+	} {
+		repo, err := remote.NewRepository(strings.TrimPrefix(server.URL, "http://") + "/" + want.repository)
+		if err != nil {
+			t.Fatal(err)
+		}
+		repo.PlainHTTP = true
+		target := memory.New()
+		root, err := oras.Copy(t.Context(), repo, "v1", target, "v1", oras.DefaultCopyOptions) // checks all digests
+		if err != nil {
+			t.Fatal(err)
+		}
+		if root.MediaType != want.media || root.ArtifactType != "" {
+			t.Errorf("%s is %+v", want.repository, root)
+		}
+		var index v1.IndexManifest
+		fetch(t, target, root, &index)
+		if len(index.Manifests) != 1 || index.Manifests[0].Platform.Architecture != runtime.GOARCH || index.Manifests[0].ArtifactType != "" {
+			t.Fatalf("%+v", index)
+		}
+		var manifest struct{ Config ocispec.Descriptor }
+		fetch(t, target, descriptor(index.Manifests[0]), &manifest)
+		var config v1.ConfigFile
+		fetch(t, target, manifest.Config, &config)
+		if config.Config.Entrypoint[0] != list[n].Entrypoint || config.Config.User != list[n].User {
+			t.Errorf("%+v", config.Config)
+		}
+		if status, _, body, err := get(t, server.URL+"/v2/"+want.repository+"/tags/list"); status != 200 || !strings.Contains(body, `"tags":["v1"]`) {
+			t.Errorf("%d %s %v", status, body, err)
+		}
+	}
+
+	var out bytes.Buffer
+	if err := Make(t.Context(), cache, &out, list); err != nil || out.Len() > 0 {
+		t.Errorf("made again: %s %v", out.String(), err)
+	}
+	first, second := digests(cache), ""
+	if err := os.RemoveAll(Layout(cache)); err != nil {
+		t.Fatal(err)
+	}
+	if err := Make(t.Context(), cache, io.Discard, list); err != nil {
+		t.Fatal(err)
+	}
+	if second = digests(cache); first != second {
+		t.Errorf("the same input gave %s and %s", first, second)
+	}
+}
+
+// fetch decodes what a descriptor points to.
+func fetch(t *testing.T, from *memory.Store, d ocispec.Descriptor, into any) {
+	t.Helper()
+	b, err := content.FetchAll(t.Context(), from, d)
+	if err == nil {
+		err = json.Unmarshal(b, into)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func descriptor(d v1.Descriptor) ocispec.Descriptor {
+	return ocispec.Descriptor{MediaType: string(d.MediaType), Digest: digest.Digest(d.Digest.String()), Size: d.Size}
+}
+
+func digests(c build.Cache) string {
+	var s []string
+	for _, d := range (Registry{Layout(c)}).index() {
+		s = append(s, d.Annotations[refName]+"@"+d.Digest.String())
+	}
+	return strings.Join(s, " ")
+}
+
+// An image that changes leaves no blobs of its past.
+func TestReplace(t *testing.T) {
+	cache, list := images(t)
+	blobs := func() int {
+		found, _ := filepath.Glob(filepath.Join(Layout(cache), "blobs/sha256/*"))
+		return len(found)
+	}
+	before, first := blobs(), digests(cache)
+	list[1].Files["/usr/bin/probe"] = write(t, filepath.Join(t.TempDir(), "new"), "newer")
+	if err := Make(t.Context(), cache, io.Discard, list); err != nil {
+		t.Fatal(err)
+	}
+	if after := blobs(); after != before {
+		t.Errorf("%d blobs, then %d", before, after)
+	}
+	if now := digests(cache); strings.Count(now, "@") != 2 || now == first {
+		t.Errorf("%s became %s", first, now)
+	}
+}
+
+func TestRegistryErrors(t *testing.T) {
+	cache, _ := images(t)
+	server := httptest.NewServer(Registry{Layout(cache)})
+	defer server.Close()
+	var layer v1.Hash
+	for _, d := range (Registry{Layout(cache)}).index() {
+		layer = d.Digest
+	}
+	for _, c := range []struct {
+		path   string
+		header []string
+		status int
+		body   string // part of it
+	}{
+		{"/v2/", nil, 200, "{}"},
+		{"/v2/kubexm.test/probe/manifests/v2", nil, 404, "MANIFEST_UNKNOWN"},
+		{"/v2/kubexm.test/nothing/tags/list", nil, 404, "NAME_UNKNOWN"},
+		{"/v2/kubexm.test/probe/blobs/sha256:" + strings.Repeat("0", 64), nil, 404, "BLOB_UNKNOWN"},
+		{"/v2/kubexm.test/probe/blobs/sha256:nonsense", nil, 400, "DIGEST_INVALID"},
+		{"/v2/kubexm.test/probe/manifests/" + layer.String(), nil, 200, `"manifests"`},
+		{"/v2/kubexm.test/probe/blobs/" + layer.String(), []string{"Range", "bytes=0-0"}, 206, "{"},
+		{"/elsewhere", nil, 404, "NAME_UNKNOWN"},
+	} {
+		status, _, body, err := get(t, server.URL+c.path, c.header...)
+		if status != c.status || !strings.Contains(body, c.body) || err != nil {
+			t.Errorf("%s: %d %s %v, want %d %s", c.path, status, body, err, c.status, c.body)
+		}
+	}
+}
+
+func TestEtcdFor(t *testing.T) {
+	table, err := build.Table("../components")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tag, want := range map[string]string{"3.6.5-0": "etcd@3.6", "3.7.0-0": "etcd@3.7", "3.5.24-0": "etcd"} {
+		if got := etcdFor(table, tag); got != want {
+			t.Errorf("%s: %s, want %s", tag, got, want)
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package testbed
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/kubexm/kubexm/test/testbed/host"
+)
+
+// chain holds this testbed's rules, in the nat and in the filter table.
+func (t *Testbed) chain() string { return "KUBEXM-" + strings.ToUpper(t.Name) }
+
+// jumps are the rules that lead into chain.
+var jumps = []struct{ table, from string }{{"nat", "POSTROUTING"}, {"filter", "FORWARD"}}
+
+// netUp makes the bridge and lets nodes reach what this machine reaches.
+func (t *Testbed) netUp(ctx context.Context) error {
+	switch owner := addressOwner(t.Gateway()); owner {
+	case t.bridge():
+		return nil
+	case "": // not made, or only in part
+		if err := t.netDown(ctx); err != nil {
+			return err
+		}
+	default:
+		return fmt.Errorf("the address %s of testbed %s is in use on interface %s: choose another testbed name", t.Gateway(), t.Name, owner)
+	}
+	br, chain := t.bridge(), t.chain()
+	for _, c := range []string{
+		"iptables -w -t nat -N " + chain,
+		"iptables -w -t nat -A " + chain + " -s " + t.Subnet() + " ! -o " + br + " -j MASQUERADE", // not what only crosses the bridge
+		"iptables -w -t nat -A POSTROUTING -j " + chain,
+		"iptables -w -t filter -N " + chain,
+		"iptables -w -t filter -A " + chain + " -i " + br + " -j ACCEPT",
+		"iptables -w -t filter -A " + chain + " -o " + br + " -j ACCEPT",
+		"iptables -w -t filter -I FORWARD -j " + chain,
+		"ip link add " + br + " type bridge",
+		"ip link set " + br + " up",
+		"ip addr add " + t.Gateway() + "/24 dev " + br,
+	} {
+		if err := command(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// netDown removes the bridge and the rules, as far as they are there.
+func (t *Testbed) netDown(ctx context.Context) error {
+	for _, j := range jumps {
+		for command(ctx, "iptables -w -t "+j.table+" -D "+j.from+" -j "+t.chain()) == nil {
+		}
+		if command(ctx, "iptables -w -t "+j.table+" -F "+t.chain()) == nil {
+			if err := command(ctx, "iptables -w -t "+j.table+" -X "+t.chain()); err != nil {
+				return err
+			}
+		}
+	}
+	if _, err := net.InterfaceByName(t.bridge()); err == nil {
+		return command(ctx, "ip link del "+t.bridge())
+	}
+	return nil
+}
+
+func addressOwner(ip string) string {
+	ifaces, err := net.Interfaces()
+	if err != nil {
+		return ""
+	}
+	for _, i := range ifaces {
+		addrs, _ := i.Addrs()
+		for _, a := range addrs {
+			if n, ok := a.(*net.IPNet); ok && n.IP.String() == ip {
+				return i.Name
+			}
+		}
+	}
+	return ""
+}
+
+// plugIn makes the node's network namespace anew, as a reboot would.
+func (t *Testbed) plugIn(ctx context.Context, n Node) error {
+	if err := t.unplug(ctx, n.Name); err != nil {
+		return err
+	}
+	ns := t.own(n.Name)
+	for _, c := range []string{
+		"ip netns add " + ns,
+		"ip link add " + ns + " type veth peer name eth0 address " + hardwareAddress(n) + " netns " + ns,
+		"ip link set " + ns + " master " + t.bridge() + " up",
+		"ip -n " + ns + " addr add " + n.Address + "/24 dev eth0",
+		"ip netns exec " + ns + " sysctl -q -w net.ipv4.ip_forward=0", // a new namespace takes after this machine
+		"ip -n " + ns + " link set lo up",
+		"ip -n " + ns + " link set eth0 up",
+		"ip -n " + ns + " route add default via " + t.Gateway(),
+	} {
+		if err := command(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hardwareAddress is one that the node keeps.
+func hardwareAddress(n Node) string {
+	ip := net.ParseIP(n.Address).To4()
+	return net.HardwareAddr{0x02, 0, ip[0], ip[1], ip[2], ip[3]}.String()
+}
+
+func (t *Testbed) unplug(ctx context.Context, node string) error {
+	ns := t.own(node)
+	if _, err := net.InterfaceByName(ns); err == nil {
+		if err := command(ctx, "ip link del "+ns); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Stat("/run/netns/" + ns); err == nil {
+		return command(ctx, "ip netns del "+ns)
+	}
+	return nil
+}
+
+// plugged lists the nodes that have a namespace or an interface.
+func (t *Testbed) plugged() []string {
+	paths, _ := filepath.Glob("/run/netns/" + t.own("node*"))
+	links, _ := filepath.Glob("/sys/class/net/" + t.own("node*"))
+	var nodes []string
+	for _, p := range append(paths, links...) {
+		nodes = append(nodes, strings.TrimPrefix(filepath.Base(p), t.Name+"-"))
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
+}
+
+// Cut takes the node's network away, as pulling the cable would.
+func (t *Testbed) Cut(ctx context.Context, n Node) error {
+	return command(ctx, "ip link set "+t.own(n.Name)+" down")
+}
+
+// Heal undoes Cut and Slow.
+func (t *Testbed) Heal(ctx context.Context, n Node) error {
+	if err := endDetached(ctx, t.dir(n.Name, "cable")); err != nil {
+		return err
+	}
+	if err := t.shorten(ctx, n); err != nil {
+		return err
+	}
+	return command(ctx, "ip link set "+t.own(n.Name)+" up")
+}
+
+// command runs a line that needs no quoting.
+func command(ctx context.Context, line string) error {
+	f := strings.Fields(line)
+	_, err := host.Run(ctx, f[0], f[1:]...)
+	return err
+}
