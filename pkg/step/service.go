@@ -46,10 +46,16 @@ func (s Service) files() (Files, string, error) {
 	return f, digest, nil
 }
 
-// state asks systemd and the running process. (systemctl before version 230 has no
+// state asks systemd and the running process, which is systemd itself, with another
+// environment or none, for a moment after the start: systemd waits for the program
+// only with Type=exec, unknown before version 240. (And systemctl before 230 has no
 // --value.)
 const state = `systemctl show %[1]s -p ActiveState,UnitFileState,NeedDaemonReload,MainPID
-p=$(systemctl show %[1]s -p MainPID); p=${p#*=}; if [ "${p:-0}" -gt 0 ]; then tr '\0' '\n' <"/proc/$p/environ" | grep KUBEXM_DIGEST; fi; true`
+p=$(systemctl show %[1]s -p MainPID); p=${p#*=}; i=0; env=
+while [ "${p:-0}" -gt 0 ] && [ $i -lt 40 ] && exe=$(readlink "/proc/$p/exe"); do
+env=$(tr '\0' '\n' <"/proc/$p/environ"); case $exe in */systemd|*/systemd-executor) env= ;; esac
+if [ -n "$env" ]; then break; fi; i=$((i+1)); sleep 0.05
+done; printf '%%s\n' "$env" | grep KUBEXM_DIGEST; true`
 
 // Precheck looks at the unit files, at systemd and at the running process.
 func (s Service) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {

@@ -57,7 +57,8 @@ type Host struct {
 	lists    bool // apt has package lists
 	listen   map[int]string
 	lastPID  int
-	loaded   []string // kernel modules
+	forked   map[int]func() // processes that are systemd still, and what makes them the program
+	loaded   []string       // kernel modules
 	swaps    []string
 	mounts   [][3]string // what, where, type
 	pods     map[string]bool

@@ -106,9 +106,9 @@ func TestSystemd(t *testing.T) {
 		unit + "rm /opt/x; systemctl start x || " + show:                                                                          "failed loaded no disabled ",
 		unit + "rm /opt/x; systemctl start x || systemctl reset-failed x; " + show:                                                "inactive loaded no disabled ",
 		unit + "systemctl try-restart x; systemctl is-active -q x || echo no; systemctl restart x; systemctl is-active x":         "no\nactive",
-		unit + `systemctl start x; p=$(systemctl show x -p MainPID); tr '\0' '\n' </proc/${p#*=}/environ; cat /proc/${p#*=}/comm`: "A=1\nB=2 3\nx",
+		unit + `systemctl start x; sleep 0.1; p=$(systemctl show x -p MainPID); tr '\0' '\n' </proc/${p#*=}/environ; cat /proc/${p#*=}/comm`: "A=1\nB=2 3\nx",
 		unit + `mkdir /etc/systemd/system/x.service.d; printf '[Service]\nExecStart=\nExecStart=/opt/x -v\nEnvironment=\nEnvironment=C=4\n' >/etc/systemd/system/x.service.d/a.conf
-systemctl start x; p=$(systemctl show x -p MainPID); tr '\0' '\n' </proc/${p#*=}/environ`: "C=4",
+systemctl start x; sleep 0.1; p=$(systemctl show x -p MainPID); tr '\0' '\n' </proc/${p#*=}/environ`: "C=4",
 		unit + "printf 'Environment=X=1\\n' >/etc/systemd/system/x.service; systemctl start x || journalctl -q --no-pager -o cat -n 1 -u x": `assignment outside of section or without '=': "Environment=X=1"`,
 		"systemctl start y 2>/dev/null || echo $?; systemctl stop y 2>/dev/null || echo $?; systemctl enable y 2>/dev/null || echo $?":      "5\n5\n1",
 	} {

@@ -57,7 +57,7 @@ func newHost(name, manager string, systemdVersion int, kernelRelease string, pm 
 			"overlay": false, "br_netfilter": false, "nf_tables": false, "nf_conntrack": false, "vxlan": false,
 			"ip_vs": false, "ip_vs_rr": false, "ip_vs_wrr": false, "ip_vs_sh": false, "ip_tables": false, "bridge": true,
 		},
-		fs: newFS(), units: map[string]*unit{}, journal: map[string][]string{}, packages: map[string]bool{},
+		fs: newFS(), units: map[string]*unit{}, forked: map[int]func(){}, journal: map[string][]string{}, packages: map[string]bool{},
 		listen: map[int]string{22: "sshd"}, swaps: []string{"/dev/vda2"}, pods: map[string]bool{},
 		addrs: map[string]string{}, rules: map[string][]string{}, services: map[string]func() (net.Conn, error){}, Programs: programs(),
 	}
@@ -160,6 +160,7 @@ func (h *Host) boot() {
 // gone, and enabled units start. Kill, Cut and a cut connection are over.
 func (h *Host) Reboot() {
 	h.mu.Lock()
+	h.forked = map[int]func(){}
 	h.units, h.loaded, h.mounts, h.swaps, h.listen = map[string]*unit{}, nil, nil, nil, map[int]string{22: "sshd"}
 	h.mu.Unlock()
 	for _, d := range []string{"/proc", "/run", "/tmp"} {

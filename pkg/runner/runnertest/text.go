@@ -17,7 +17,7 @@ import (
 func textutils() map[string]Command {
 	return map[string]Command{
 		"cat": cat, "head": head, "dd": dd, "tail": tail, "grep": grep, "cut": cut, "sort": sortLines, "uniq": uniq, "wc": wc, "tr": tr, "tee": tee,
-		"date": date, "id": id, "cmp": compare, "sed": sed, "sleep": nil, "awk": nil, "perl": nil, "python3": nil,
+		"date": date, "id": id, "cmp": compare, "sed": sed, "sleep": sleep, "awk": nil, "perl": nil, "python3": nil,
 	}
 }
 

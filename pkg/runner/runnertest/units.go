@@ -276,7 +276,13 @@ func (h *Host) start(name string, u *unit) error {
 		}
 	default:
 		u.pid = pid
-		h.process(pid, path.Base(firstWord(u.conf.exec[len(u.conf.exec)-1])), append(h.environment(u), u.conf.env...))
+		exe, env := firstWord(u.conf.exec[len(u.conf.exec)-1]), append(h.environment(u), u.conf.env...)
+		if u.conf.kind == "" || u.conf.kind == "simple" { // systemd has not waited for the program
+			h.forked[pid] = func() { h.process(pid, exe, env) }
+			h.process(pid, "/usr/lib/systemd/systemd", []string{"LANG=C.UTF-8"})
+			break
+		}
+		h.process(pid, exe, env)
 	}
 	h.journal[name] = append(h.journal[name], "Started "+name+".")
 	return nil
@@ -329,10 +335,23 @@ func (h *Host) environment(u *unit) (env []string) {
 	return env
 }
 
-func (h *Host) process(pid int, comm string, env []string) {
+func (h *Host) process(pid int, exe string, env []string) {
 	dir := fmt.Sprintf("/proc/%d", pid)
 	h.put(dir+"/environ", strings.Join(append(env, ""), "\x00"), 0o400)
-	h.put(dir+"/comm", comm+"\n", 0o444)
+	h.put(dir+"/comm", path.Base(exe)+"\n", 0o444)
+	_ = h.fs.remove(dir+"/exe", false)
+	h.must(h.fs.symlink(exe, dir+"/exe"))
+}
+
+// sleep lets a moment pass: what systemd has forked becomes the program that it is to run.
+func sleep(c *Call) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, exec := range c.forked {
+		exec()
+	}
+	clear(c.forked)
+	return 0
 }
 
 func (h *Host) stop(name string, u *unit) {
@@ -356,6 +375,7 @@ func (h *Host) stop(name string, u *unit) {
 	}
 	if u.pid > 0 {
 		h.fs.drop(fmt.Sprintf("/proc/%d", u.pid))
+		delete(h.forked, u.pid)
 	}
 	u.active, u.result, u.pid = "inactive", "success", 0
 	if !held {
