@@ -18,6 +18,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 // told is all that a user is told of an error, without what changes from test to test.
@@ -342,7 +343,7 @@ func TestTroubles(t *testing.T) {
 					c.after(t, w, a)
 				}
 			})
-			golden(t, filepath.Join("testdata", strings.ReplaceAll(t.Name(), " ", "_")), told)
+			golden.File(t, filepath.Join("testdata", strings.ReplaceAll(t.Name(), " ", "_")), told)
 		})
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 // failing does what a step does, and then fails.
@@ -111,7 +112,7 @@ func TestRollback(t *testing.T) {
 					w.rollBack(t.Context(), s, &kept)
 				}
 			})
-			golden(t, filepath.Join("testdata/scenarios", name, "kept.txt"), kept.String())
+			golden.File(t, filepath.Join("testdata/scenarios", name, "kept.txt"), kept.String())
 		})
 	}
 }

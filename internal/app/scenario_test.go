@@ -2,7 +2,6 @@ package app_test
 
 import (
 	"context"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,9 +18,8 @@ import (
 	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
 	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // rows are the scenarios: a configuration and the plan that it leads to.
 func rows(t testing.TB) []string {
@@ -121,24 +119,6 @@ func same(t testing.TB, what, want, got string) {
 	}
 }
 
-// golden compares a text with a file.
-func golden(t testing.TB, file, got string) {
-	t.Helper()
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	same(t, file, string(want), got)
-}
-
 // TestScenarios takes each row of the deployment matrix through its life.
 func TestScenarios(t *testing.T) {
 	for _, name := range rows(t) {
@@ -161,7 +141,7 @@ func scenario(t *testing.T, name string, w *world) {
 	w.must(err)
 	var text strings.Builder
 	w.must(graph.WriteText(&text))
-	golden(t, filepath.Join("testdata/scenarios", name, "plan.txt"), text.String())
+	golden.File(t, filepath.Join("testdata/scenarios", name, "plan.txt"), text.String())
 
 	a = w.attempt(t.Context())
 	a.DryRun = true

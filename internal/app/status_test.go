@@ -20,6 +20,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 // health serves the pages on which etcd, scheduler and controller manager say how
@@ -72,7 +73,7 @@ func TestStatus(t *testing.T) {
 		_, err := a.create()
 		w.must(err)
 		w.health(`{"health":"true","reason":""}`)
-		golden(t, "testdata/status/well.yaml", w.status(w.attempt(t.Context())))
+		golden.File(t, "testdata/status/well.yaml", w.status(w.attempt(t.Context())))
 
 		w.health(`{"health":"false","reason":"NOSPACE"}`)
 		w.hosts["node1"].Serve("127.0.0.1:10259", nil)
@@ -86,12 +87,12 @@ func TestStatus(t *testing.T) {
 			}
 			return dial(ctx, h, known)
 		}
-		golden(t, "testdata/status/badly.yaml", w.status(a))
+		golden.File(t, "testdata/status/badly.yaml", w.status(a))
 
 		a.Dial = func(context.Context, *v1alpha1.Host, string) (connector.Connector, error) {
 			return nil, errors.New("connection refused")
 		}
-		golden(t, "testdata/status/gone.yaml", w.status(a))
+		golden.File(t, "testdata/status/gone.yaml", w.status(a))
 	})
 }
 

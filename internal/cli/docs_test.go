@@ -1,16 +1,15 @@
 package cli
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra/doc"
-)
 
-var update = flag.Bool("update", false, "write golden and generated files")
+	"github.com/kubexm/kubexm/pkg/util/golden"
+)
 
 //go:generate go test -run ^TestDocs$ -update
 
@@ -23,7 +22,7 @@ func TestDocs(t *testing.T) {
 	if err := doc.GenMarkdownTree(root, fresh); err != nil {
 		t.Fatal(err)
 	}
-	if *update {
+	if *golden.Update {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
 		}

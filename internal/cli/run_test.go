@@ -7,13 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
 	"github.com/kubexm/kubexm/internal/app"
@@ -23,27 +21,8 @@ import (
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
-
-func golden(t *testing.T, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", t.Name()+".txt")
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("%v; go test -update writes it", err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
-}
 
 // fakeRun is a use case that goes as it is told.
 type fakeRun struct {
@@ -130,15 +109,15 @@ var wellEnded = []engine.Event{
 }
 
 func TestDone(t *testing.T) {
-	golden(t, both(fakeRun{steps: wellEnded}.operate(t, &program{}, "text")))
+	golden.Equal(t, both(fakeRun{steps: wellEnded}.operate(t, &program{}, "text")))
 }
 
 func TestQuiet(t *testing.T) {
-	golden(t, both(fakeRun{steps: wellEnded}.operate(t, &program{quiet: true}, "text")))
+	golden.Equal(t, both(fakeRun{steps: wellEnded}.operate(t, &program{quiet: true}, "text")))
 }
 
 func TestNothingToChange(t *testing.T) {
-	golden(t, both(fakeRun{steps: wellEnded[:1]}.operate(t, &program{}, "text")))
+	golden.Equal(t, both(fakeRun{steps: wellEnded[:1]}.operate(t, &program{}, "text")))
 }
 
 // TestJSON checks that each line is JSON, and what its last one says.
@@ -154,7 +133,7 @@ func TestJSON(t *testing.T) {
 					t.Errorf("line %d: %v: %s", i, err, line)
 				}
 			}
-			golden(t, both(lines[len(lines)-1]+"\n", errs))
+			golden.Equal(t, both(lines[len(lines)-1]+"\n", errs))
 		})
 	}
 }
@@ -170,7 +149,7 @@ func TestDryRun(t *testing.T) {
 	swap.Diff = "swap on /dev/sda2 -> off"
 	p := &program{}
 	p.options.DryRun = true
-	golden(t, both(fakeRun{steps: append(steps, swap)}.operate(t, p, "text")))
+	golden.Equal(t, both(fakeRun{steps: append(steps, swap)}.operate(t, p, "text")))
 }
 
 // TestFailed has all that an error tells, and the same error on many hosts.
@@ -187,7 +166,7 @@ func TestFailed(t *testing.T) {
 	}
 	add(failed("node3", "kubeadm join", errors.New("token is not valid")))
 	f.steps = append(f.steps, step(engine.Skipped, "node3", "wait for node node3", 0))
-	golden(t, both(f.operate(t, &program{}, "text")))
+	golden.Equal(t, both(f.operate(t, &program{}, "text")))
 }
 
 // TestInterrupted stops in the middle: what was cut off is no error of its own.
@@ -204,7 +183,7 @@ func TestInterrupted(t *testing.T) {
 			<-o.Stop
 		}
 	}
-	golden(t, both(f.operate(t, p, "text")))
+	golden.Equal(t, both(f.operate(t, p, "text")))
 }
 
 // TestInterruptedDryRun has nothing to go on with.
@@ -270,5 +249,5 @@ func TestPreflight(t *testing.T) {
 			one.write(&b, style.Style{}, width)
 		}
 	}
-	golden(t, b.String())
+	golden.Equal(t, b.String())
 }

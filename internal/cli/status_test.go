@@ -7,6 +7,7 @@ import (
 
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/internal/cli/style"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 func TestStatus(t *testing.T) {
@@ -56,5 +57,5 @@ func TestStatus(t *testing.T) {
 			b.WriteString(statusText(is, style.Style{}, width, now) + "\n====\n")
 		}
 	}
-	golden(t, b.String())
+	golden.Equal(t, b.String())
 }

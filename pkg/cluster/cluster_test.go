@@ -15,6 +15,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 // variants are clusters that differ in what the kubelet and kube-proxy are told.
@@ -55,7 +56,7 @@ func TestKubeletAndProxyConfig(t *testing.T) {
 			}{{"kubelet of node2", c.KubeletConfig("node2")}, {"kubelets in common", c.KubeletConfig("")}, {"kube-proxy", c.ProxyConfig()}} {
 				fmt.Fprintf(&b, "---- %s\n%s", doc.title, c.YAML(doc.doc))
 			}
-			clustertest.Golden(t, b.String())
+			golden.Equal(t, b.String())
 		})
 	}
 }
@@ -123,7 +124,7 @@ func TestPreflight(t *testing.T) {
 					}
 				}
 			}
-			clustertest.Golden(t, b.String())
+			golden.Equal(t, b.String())
 		})
 	}
 	for _, name := range cluster.CheckNames() {
@@ -157,7 +158,7 @@ func TestParts(t *testing.T) {
 			sans := c.APIServerCert("node1").SANs
 			slices.Sort(sans)
 			fmt.Fprintf(&b, "names of the API server: %s\n", strings.Join(sans, " "))
-			clustertest.Golden(t, b.String())
+			golden.Equal(t, b.String())
 		})
 	}
 }

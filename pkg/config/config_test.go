@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 // report is what a user sees of a file: what is in effect, warnings, errors.
@@ -54,7 +55,7 @@ func TestFiles(t *testing.T) {
 				if strings.Contains(text, "hunter2") {
 					t.Error("a secret is shown")
 				}
-				golden(t, strings.TrimSuffix(file, "yaml")+"txt", []byte(text))
+				golden.File(t, strings.TrimSuffix(file, "yaml")+"txt", text)
 			})
 		}
 	}

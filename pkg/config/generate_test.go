@@ -3,54 +3,29 @@ package config
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/invopop/jsonschema"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 	"github.com/kubexm/kubexm/pkg/util/secret"
 )
-
-var update = flag.Bool("update", false, "write golden and generated files")
-
-// golden compares got with a file, or writes it with -update.
-func golden(t *testing.T, path string, got []byte) {
-	t.Helper()
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("%v; go test -update writes it", err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s is not up to date; go test -update writes it (-file +now):\n%s", path, diff)
-	}
-}
 
 // TestGenerated keeps the schema and the reference in step with the types.
 func TestGenerated(t *testing.T) {
 	now := makeSchema(t)
-	golden(t, "cluster.schema.json", now)
+	golden.File(t, "cluster.schema.json", string(now))
 	schemaJSON = now
 	root, err := loadSchema()
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "../../docs/config/cluster.schema.json", now)
-	golden(t, "../../docs/config/reference.md", reference(root))
+	golden.File(t, "../../docs/config/cluster.schema.json", string(now))
+	golden.File(t, "../../docs/config/reference.md", string(reference(root)))
 }
 
 func makeSchema(t *testing.T) []byte {

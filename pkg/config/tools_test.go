@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 	"github.com/kubexm/kubexm/pkg/util/secret"
 )
 
@@ -26,7 +27,7 @@ func TestExplain(t *testing.T) {
 				}
 				text = err.Error() + "\n"
 			}
-			golden(t, "testdata/"+t.Name()+".txt", []byte(text))
+			golden.File(t, "testdata/"+t.Name()+".txt", text)
 		})
 	}
 }
@@ -83,7 +84,7 @@ func TestInit(t *testing.T) {
 				t.Errorf("%v\n%v\n%s", err, warnings, text)
 			}
 			if name != "three" {
-				golden(t, "testdata/"+t.Name()+".yaml", []byte(text))
+				golden.File(t, "testdata/"+t.Name()+".yaml", text)
 			}
 		})
 	}
@@ -313,7 +314,7 @@ func TestWrittenSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = ResolveSecrets(t.Context(), c, func(context.Context, string) (string, error) { return "", errors.New("no such command") })
-	golden(t, "testdata/TestWrittenSecrets.txt", []byte(err.Error()+"\nnext:\n"+fault.Advice(err)+"\n"))
+	golden.File(t, "testdata/TestWrittenSecrets.txt", err.Error()+"\nnext:\n"+fault.Advice(err)+"\n")
 }
 
 // TestText has texts that are none, or more than one can read.

@@ -76,7 +76,7 @@ func TestLogin(t *testing.T) {
 			if !errors.Is(err, ErrLogin) || fault.IsTransient(err) {
 				t.Errorf("got %v", err)
 			}
-			golden(t, err, a.name, "USER", dir, "DIR", os.Getenv("HOME"), "HOME", strconv.Itoa(cfg.Port), "PORT")
+			goldenError(t, err, a.name, "USER", dir, "DIR", os.Getenv("HOME"), "HOME", strconv.Itoa(cfg.Port), "PORT")
 		})
 	}
 }
@@ -158,7 +158,7 @@ func TestLoginByAgent(t *testing.T) {
 	cfg := s.config()
 	cfg.PrivateKeyPath = ""
 	_, err = SSH(context.Background(), cfg)
-	golden(t, err, strconv.Itoa(s.port), "PORT", ssh.FingerprintSHA256(signer.PublicKey()), "FINGERPRINT")
+	goldenError(t, err, strconv.Itoa(s.port), "PORT", ssh.FingerprintSHA256(signer.PublicKey()), "FINGERPRINT")
 	authorize(t, s, signer.PublicKey())
 	output(t, s.connect(t, cfg), Cmd{Line: "true"})
 }

@@ -159,7 +159,7 @@ func TestNoSessions(t *testing.T) {
 	t.Parallel()
 	s := startSSHD(t, "MaxSessions 0")
 	c := s.connect(t, s.config())
-	golden(t, c.Exec(context.Background(), Cmd{Line: "true"}))
+	goldenError(t, c.Exec(context.Background(), Cmd{Line: "true"}))
 }
 
 // A connection that is lost in the middle of a file gives a transient error, and
@@ -278,7 +278,7 @@ func TestKeepAlive(t *testing.T) {
 		t.Fatal(err)
 	}
 	far.last.Store(true)
-	golden(t, c.Exec(context.Background(), Cmd{Line: "true"}), fmt.Sprint(s.port), "PORT")
+	goldenError(t, c.Exec(context.Background(), Cmd{Line: "true"}), fmt.Sprint(s.port), "PORT")
 	far.last.Store(false)
 	if err := try(); err != nil {
 		t.Error(err)

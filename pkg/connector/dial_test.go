@@ -84,7 +84,7 @@ func TestDialFails(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			c := test.server.connect(t, test.server.config())
 			_, err := c.Dial(context.Background(), test.network, test.address)
-			golden(t, err)
+			goldenError(t, err)
 		})
 	}
 	t.Run("canceled", func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestBastionFails(t *testing.T) {
 			if !errors.Is(err, ErrUnreachable) {
 				t.Errorf("got %v", err)
 			}
-			golden(t, err)
+			goldenError(t, err)
 		})
 	}
 }
@@ -182,7 +182,7 @@ func TestUnreachable(t *testing.T) {
 			if !errors.Is(err, ErrUnreachable) {
 				t.Errorf("got %v", err)
 			}
-			golden(t, err, fmt.Sprintf(":%d", test.port), ":PORT", fmt.Sprintf("port %d", test.port), "port PORT")
+			goldenError(t, err, fmt.Sprintf(":%d", test.port), ":PORT", fmt.Sprintf("port %d", test.port), "port PORT")
 		})
 	}
 }

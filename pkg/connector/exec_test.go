@@ -281,6 +281,6 @@ func TestExecNoShell(t *testing.T) {
 	cfg := s.config()
 	cfg.User = a.name
 	for _, stdin := range []io.Reader{nil, stream("")} {
-		golden(t, s.connect(t, cfg).Exec(context.Background(), Cmd{Line: "true", Stdin: stdin}), a.name, "USER")
+		goldenError(t, s.connect(t, cfg).Exec(context.Background(), Cmd{Line: "true", Stdin: stdin}), a.name, "USER")
 	}
 }

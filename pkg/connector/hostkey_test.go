@@ -41,7 +41,7 @@ func TestHostKey(t *testing.T) {
 	if !errors.Is(err, ErrHostKey) || fault.IsTransient(err) {
 		t.Errorf("got %v", err)
 	}
-	golden(t, err, strconv.Itoa(s.port), "PORT", cfg.KnownHosts, "FILE",
+	goldenError(t, err, strconv.Itoa(s.port), "PORT", cfg.KnownHosts, "FILE",
 		ssh.FingerprintSHA256(first), "FIRST", ssh.FingerprintSHA256(second), "SECOND")
 }
 
@@ -94,7 +94,7 @@ func TestKnownHosts(t *testing.T) {
 			if err == nil {
 				c.Close()
 			} else {
-				golden(t, err, strconv.Itoa(s.port), "PORT", cfg.KnownHosts, "FILE",
+				goldenError(t, err, strconv.Itoa(s.port), "PORT", cfg.KnownHosts, "FILE",
 					ssh.FingerprintSHA256(key), "KEY", ssh.FingerprintSHA256(other), "OTHER")
 			}
 			want := test.lines
@@ -165,7 +165,7 @@ func TestHostCertificate(t *testing.T) {
 	output(t, s.connect(t, cfg), Cmd{Line: "true"})
 	write(t, cfg.KnownHosts, fmt.Sprintf("@cert-authority [127.0.0.1]:%d %s", s.port, ssh.MarshalAuthorizedKey(hostKey(t, s))), 0o600)
 	_, err := SSH(context.Background(), cfg)
-	golden(t, err, strconv.Itoa(s.port), "PORT", cfg.KnownHosts, "FILE", ssh.FingerprintSHA256(hostKey(t, s)), "KEY")
+	goldenError(t, err, strconv.Itoa(s.port), "PORT", cfg.KnownHosts, "FILE", ssh.FingerprintSHA256(hostKey(t, s)), "KEY")
 }
 
 // Many machines that are seen for the first time at once are all recorded, once.

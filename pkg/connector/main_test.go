@@ -7,16 +7,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite golden files")
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -26,29 +24,16 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// golden compares an error as its user sees it with testdata/<test name>. Pairs of
+// goldenError compares an error as its user sees it with testdata/<test name>. Pairs of
 // old and new replace what differs from run to run.
-func golden(t *testing.T, err error, pairs ...string) {
+func goldenError(t *testing.T, err error, pairs ...string) {
 	t.Helper()
 	if err == nil {
 		t.Fatal("no error")
 	}
 	text := fmt.Sprintf("%v\nnext: %s\ntransient: %v\n", err, fault.Advice(err), fault.IsTransient(err))
 	text = strings.NewReplacer(pairs...).Replace(text)
-	file := filepath.Join("testdata", filepath.FromSlash(t.Name()))
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		write(t, file, text, 0o644)
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text != string(want) {
-		t.Errorf("%s:\n got %s\nwant %s", file, text, want)
-	}
+	golden.Equal(t, text)
 }
 
 // output runs a command that must succeed and returns its standard output.

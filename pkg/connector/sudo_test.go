@@ -92,7 +92,7 @@ func TestSudoRefuses(t *testing.T) {
 				if !errors.Is(err, test.is) || !errors.Is(err, ErrSudo) {
 					t.Errorf("got %v", err)
 				}
-				golden(t, err, a.name, "USER")
+				goldenError(t, err, a.name, "USER")
 				if _, err := os.Stat(file); err == nil {
 					t.Error("the command ran")
 				}

@@ -2,9 +2,7 @@ package kube
 
 import (
 	"context"
-	"flag"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,9 +15,8 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/kube/kubetest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite golden files")
 
 // within bounds what a test waits for. It is long: no test ends by it.
 func within(t *testing.T) context.Context {
@@ -154,7 +151,7 @@ func TestChangesAndDriftAreSeen(t *testing.T) {
 func TestDiffText(t *testing.T) {
 	c, _ := inMemory(t, kubetest.New())
 	apply(t, c, readFile(t, "testdata/before.yaml")...)
-	golden(t, difference(t, c, readFile(t, "testdata/after.yaml")...))
+	golden.Equal(t, difference(t, c, readFile(t, "testdata/after.yaml")...))
 }
 
 func TestMarks(t *testing.T) {
@@ -266,25 +263,5 @@ func TestReadObjects(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 		})
-	}
-}
-
-func golden(t *testing.T, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", t.Name())
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), got); d != "" {
-		t.Error(d)
 	}
 }

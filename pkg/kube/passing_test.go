@@ -24,6 +24,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/kube/kubetest"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 // inBubble runs a test on a clock of its own: what waits costs no time.
@@ -264,7 +265,7 @@ func TestWaitReady(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
-		golden(t, err.Error()+"\n")
+		golden.Equal(t, err.Error()+"\n")
 
 		// The server goes away, comes back, and then the workload gets ready.
 		smaller := read(t, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: agent, namespace: default}, spec: {replicas: 2, selector: {matchLabels: {app: agent}}}}`)

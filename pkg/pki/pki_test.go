@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/rsa"
 	"crypto/x509"
-	"flag"
 	"fmt"
 	"io/fs"
 	"net/netip"
@@ -21,10 +20,9 @@ import (
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 	"github.com/kubexm/kubexm/pkg/util/secret"
 )
-
-var update = flag.Bool("update", false, "rewrite golden files")
 
 var services = []netip.Prefix{netip.MustParsePrefix("10.233.0.0/18"), netip.MustParsePrefix("fd00:1::/108")}
 
@@ -70,7 +68,7 @@ func TestIdentities(t *testing.T) {
 			}
 		}
 	}
-	golden(t, got.String())
+	golden.Equal(t, got.String())
 }
 
 func TestSecondRunFindsTheSame(t *testing.T) {
@@ -281,7 +279,7 @@ func TestHash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, (&Pair{X509: certs[0]}).Hash()+"\n")
+	golden.Equal(t, (&Pair{X509: certs[0]}).Hash()+"\n")
 }
 
 func TestKubeconfig(t *testing.T) {
@@ -290,7 +288,7 @@ func TestKubeconfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, got.Reveal())
+	golden.Equal(t, got.Reveal())
 	config, err := clientcmd.RESTConfigFromKubeConfig([]byte(got.Reveal()))
 	if err != nil || config.Host != "https://lb.kubexm.local:6443" || string(config.KeyData) != "key\n" {
 		t.Errorf("read back: %v, %v", config, err)
@@ -331,22 +329,5 @@ func remove(t *testing.T, s *Store, file string) {
 	t.Helper()
 	if err := os.Remove(s.path(Kubernetes, file)); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func golden(t *testing.T, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", t.Name())
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), got); d != "" {
-		t.Error(d)
 	}
 }

@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,9 +15,8 @@ import (
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite golden files")
 
 // do is a step that is only a name.
 type do struct{ What string }
@@ -309,22 +305,7 @@ func TestDrawings(t *testing.T) {
 		"graph.mermaid": draw(func(b *bytes.Buffer) error { return g.WriteMermaid(b) }),
 		"graph.dot":     draw(func(b *bytes.Buffer) error { return g.WriteDOT(b) }),
 	} {
-		golden := filepath.Join("testdata", t.Name(), name)
-		if *update {
-			if err := os.MkdirAll(filepath.Dir(golden), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(golden, got, 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(golden)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), string(got)); diff != "" {
-			t.Errorf("%s: want (-), have (+):\n%s", name, diff)
-		}
+		golden.Equal(t, string(got), name)
 	}
 	var back plan.ExecutionGraph
 	if err := json.Unmarshal(asJSON, &back); err != nil {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	"oras.land/oras-go/v2/content"
+
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 func TestExport(t *testing.T) {
@@ -52,7 +54,7 @@ func TestExport(t *testing.T) {
 			fmt.Fprintf(&names, "  %s\n", text)
 		}
 	}
-	golden(t, names.String())
+	golden.Equal(t, names.String())
 }
 
 func TestExportFails(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 // program is what is published in these tests, half of it.
@@ -210,7 +211,7 @@ func TestFetchFails(t *testing.T) {
 			sc := newScene(t)
 			tt.set(sc)
 			_, err := sc.store.Fetch(t.Context(), sc.a, nil)
-			golden(t, told(err, sc.URL, "MIRROR", strings.Replace(sc.URL, "http://", "http://me:xxxxx@", 1), "MIRROR(me:xxxxx)", sc.store.dir, "STORE"))
+			golden.Equal(t, told(err, sc.URL, "MIRROR", strings.Replace(sc.URL, "http://", "http://me:xxxxx@", 1), "MIRROR(me:xxxxx)", sc.store.dir, "STORE"))
 			if _, err := os.Stat(sc.file); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the file is there: %v", err)
 			}

@@ -24,6 +24,8 @@ import (
 	"oras.land/oras-go/v2/content/memory"
 	"oras.land/oras-go/v2/content/oci"
 	"oras.land/oras-go/v2/registry/remote/auth"
+
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 // put uploads to the registry and returns the descriptor.
@@ -142,7 +144,7 @@ func TestPull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, string(text))
+	golden.Equal(t, string(text))
 	amd, err := s.Digest(pause, "amd64")
 	if err != nil || !strings.Contains(string(text), amd) {
 		t.Errorf("Digest: %q, %v", amd, err)
@@ -296,7 +298,7 @@ func TestPullFails(t *testing.T) {
 				tt.set(u, s)
 			}
 			err := s.Pull(t.Context(), tt.ref, tt.arch, nil)
-			golden(t, told(err, u.URL, "MIRROR", strings.TrimPrefix(u.URL, "http://"), "MIRROR", s.dir, "STORE"))
+			golden.Equal(t, told(err, u.URL, "MIRROR", strings.TrimPrefix(u.URL, "http://"), "MIRROR", s.dir, "STORE"))
 			if ok, err := s.Has(tt.ref, tt.arch); ok || err != nil {
 				t.Errorf("Has: %v, %v", ok, err)
 			}

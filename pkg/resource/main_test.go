@@ -3,8 +3,6 @@ package resource
 import (
 	"bytes"
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -17,8 +15,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
-var update = flag.Bool("update", false, "write the golden files")
-
 // TestMain runs the tests, or in a child process of a test its part in it.
 func TestMain(m *testing.M) {
 	if role := os.Getenv("KUBEXM_TEST_CHILD"); role != "" {
@@ -29,24 +25,6 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	goleak.VerifyTestMain(m)
-}
-
-// golden compares a text with testdata/<name of the test>.
-func golden(t *testing.T, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", t.Name())
-	if *update {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(got), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs; got:\n%s\nwant:\n%s", file, got, want)
-	}
 }
 
 // told is what a user is told of an error, with names in the place of what changes from run to run.

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 // tgz packs files with a content; names that end in "->" are symbolic links to it.
@@ -113,7 +115,7 @@ func TestMembersFail(t *testing.T) {
 			a := mustNew(t, "etcd", "3.6.14")
 			s := fetched(t, a, tgz(t, tt.files...))
 			_, err := s.Members(t.Context(), a)
-			golden(t, told(err, s.dir, "STORE"))
+			golden.Equal(t, told(err, s.dir, "STORE"))
 			if left, _ := filepath.Glob(filepath.Join(s.dir, "*etcd")); len(left) != 1 {
 				t.Errorf("outside of its folder: %q", left)
 			}
@@ -122,13 +124,13 @@ func TestMembersFail(t *testing.T) {
 	t.Run("not fetched", func(t *testing.T) {
 		s := openStore(t, t.TempDir(), newUpstream(t))
 		_, err := s.Members(t.Context(), mustNew(t, "etcd", "3.6.14"))
-		golden(t, told(err, s.dir, "STORE"))
+		golden.Equal(t, told(err, s.dir, "STORE"))
 	})
 	t.Run("no archive", func(t *testing.T) {
 		a := mustNew(t, "etcd", "3.6.14")
 		s := fetched(t, a, []byte("plain"))
 		_, err := s.Members(t.Context(), a)
-		golden(t, told(err, s.dir, "STORE"))
+		golden.Equal(t, told(err, s.dir, "STORE"))
 	})
 }
 

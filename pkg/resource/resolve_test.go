@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 func TestArtifacts(t *testing.T) {
@@ -31,7 +33,7 @@ func TestArtifacts(t *testing.T) {
 			out.WriteByte('\n')
 		}
 	}
-	golden(t, out.String())
+	golden.Equal(t, out.String())
 }
 
 func TestNewRefuses(t *testing.T) {
@@ -42,7 +44,7 @@ func TestNewRefuses(t *testing.T) {
 		_, err := New(a[0], a[1], a[2])
 		out.WriteString(told(err))
 	}
-	golden(t, out.String())
+	golden.Equal(t, out.String())
 }
 
 func TestArtifactIsData(t *testing.T) {
@@ -76,7 +78,7 @@ func TestImages(t *testing.T) {
 		}
 		fmt.Fprintf(&out, "%s %s: %s\n", in[0], in[1], ref)
 	}
-	golden(t, out.String())
+	golden.Equal(t, out.String())
 }
 
 func TestParseSum(t *testing.T) {
@@ -119,7 +121,7 @@ func TestResolve(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, strings.ReplaceAll(string(text), u.URL, "MIRROR"))
+	golden.Equal(t, strings.ReplaceAll(string(text), u.URL, "MIRROR"))
 
 	own := a
 	own.SHA256 = sumOf(nil)
@@ -155,7 +157,7 @@ func TestBrokenLockFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := s.Resolve(t.Context(), mustNew(t, "etcd", "3.6.14"))
-	golden(t, told(err, s.dir, "STORE"))
+	golden.Equal(t, told(err, s.dir, "STORE"))
 }
 
 func TestPlaces(t *testing.T) {
@@ -185,7 +187,7 @@ func TestPlaces(t *testing.T) {
 		}
 	}
 	_, err = Open(t.TempDir(), Source{Zone: "mars"})
-	golden(t, told(err))
+	golden.Equal(t, told(err))
 }
 
 func TestRetryAfter(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"syscall"
 	"testing"
+
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 // tmpfs returns a folder on a file system of 256 KiB.
@@ -63,7 +65,7 @@ func TestDiskFull(t *testing.T) {
 			if !errors.Is(err, syscall.ENOSPC) {
 				t.Errorf("got %v", err)
 			}
-			golden(t, number.ReplaceAllStringFunc(told(err, sc.URL, "MIRROR", sc.store.dir, "STORE"), func(string) string { return "N" }))
+			golden.Equal(t, number.ReplaceAllStringFunc(told(err, sc.URL, "MIRROR", sc.store.dir, "STORE"), func(string) string { return "N" }))
 		})
 	}
 }

@@ -2,16 +2,13 @@ package runner
 
 import (
 	"encoding/json"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite golden files")
 
 // TestFacts reads what the script printed on machines of several distributions.
 func TestFacts(t *testing.T) {
@@ -29,19 +26,7 @@ func TestFacts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden := filepath.Join("testdata", t.Name()+".json")
-			if *update {
-				if err := os.WriteFile(golden, append(got, '\n'), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), string(got)+"\n"); diff != "" {
-				t.Errorf("want (-), have (+):\n%s", diff)
-			}
+			golden.File(t, strings.TrimSuffix(name, ".txt")+".json", string(got)+"\n")
 		})
 	}
 }

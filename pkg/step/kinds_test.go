@@ -1,9 +1,6 @@
 package step_test
 
 import (
-	"flag"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -14,9 +11,8 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite golden files")
 
 const secret = "s3cr3t-content"
 
@@ -149,26 +145,6 @@ func state(h *runnertest.Host) string {
 	return s
 }
 
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	p := filepath.Join("testdata", t.Name(), name)
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(p, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s: want (-), have (+):\n%s", name, diff)
-	}
-}
-
 func TestKinds(t *testing.T) {
 	for name, k := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -178,7 +154,7 @@ func TestKinds(t *testing.T) {
 			if c == nil {
 				t.Fatal("nothing to do")
 			}
-			golden(t, "diff", k.step.String()+"\n"+strings.TrimSuffix(c.Diff, "\n")+"\n")
+			golden.Equal(t, k.step.String()+"\n"+strings.TrimSuffix(c.Diff, "\n")+"\n", "diff")
 			if err := apply(t, h, k.step); err != nil {
 				t.Fatal(err)
 			}

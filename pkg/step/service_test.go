@@ -7,6 +7,7 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 const dropIn = "/etc/systemd/system/etcd.service.d/kubexm-etcd.conf"
@@ -258,8 +259,8 @@ func TestUnit(t *testing.T) {
 		Settings: append(step.HoldsContainers(), step.Limits(true, "-999")...), Hold: []string{"/etc/begun"},
 	}
 	s := u.Service()
-	golden(t, "unit", string(s.Unit))
-	golden(t, "drop-in", string(s.DropIn))
+	golden.Equal(t, string(s.Unit), "unit")
+	golden.Equal(t, string(s.DropIn), "drop-in")
 	if s.Hold == nil || s.Name != "etcd" || step.Limits(false, "-999") != nil {
 		t.Errorf("got %+v", s)
 	}

@@ -1,20 +1,14 @@
 package templates_test
 
 import (
-	"errors"
-	"flag"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/kubexm/kubexm/pkg/templates"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 type zone struct {
 	Zones, Nameservers []string
@@ -88,7 +82,7 @@ func TestTemplates(t *testing.T) {
 				b.Write(templates.Render(name, d))
 				b.WriteString("==== end\n")
 			}
-			golden(t, filepath.Join("testdata", t.Name()), b.String())
+			golden.File(t, filepath.Join("testdata", t.Name()), b.String())
 		})
 	}
 	for name := range data {
@@ -105,20 +99,4 @@ func TestMissingData(t *testing.T) {
 		}
 	}()
 	templates.Render("kubeadm/token", map[string]string{"ID": "abcdef"})
-}
-
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	if *update {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(got), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("%s differs (-want +got), -update rewrites it:\n%s", file, diff)
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubexm/kubexm/internal/cli/style"
 	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 // TestLines draws moments of runs on terminals of two sizes.
@@ -29,7 +30,7 @@ func TestLines(t *testing.T) {
 				lines := state.lines("create cluster prod", now, size[0], size[1], style.Style{})
 				fmt.Fprintf(&text, "after %v:\n%s\n\n", moment, strings.Join(lines, "\n"))
 			}
-			golden(t, fmt.Sprintf("%s-%dx%d.txt", name, size[0], size[1]), text.String())
+			golden.Equal(t, text.String(), fmt.Sprintf("%s-%dx%d.txt", name, size[0], size[1]))
 		}
 	}
 }
@@ -99,7 +100,7 @@ func TestStates(t *testing.T) {
 	all("node0006", 0, engine.Skipped)
 	apply("node0006", 0, engine.Progress, "of a step that does not run")
 	s.Apply(engine.Event{Host: "stranger", Status: engine.OK})
-	golden(t, "lines.txt", strings.Join(s.lines("create cluster prod", begin.Add(90*time.Second), 80, 24, style.Style{}), "\n")+"\n")
+	golden.Equal(t, strings.Join(s.lines("create cluster prod", begin.Add(90*time.Second), 80, 24, style.Style{}), "\n")+"\n", "lines.txt")
 	if got := s.Running(); got != 3 {
 		t.Errorf("%d steps run, want 3", got)
 	}

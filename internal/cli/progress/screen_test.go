@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubexm/kubexm/internal/cli/style"
 	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 // locked lets a test look at a terminal while a Screen writes to it.
@@ -157,7 +158,7 @@ func TestPlain(t *testing.T) {
 		}
 		plain.Notice("the end")
 		plain.End()
-		golden(t, "real.txt", out.String())
+		golden.Equal(t, out.String(), "real.txt")
 		if notices.String() != "the end\n" {
 			t.Errorf("notices: %q", notices.String())
 		}
@@ -182,5 +183,5 @@ func TestLine(t *testing.T) {
 		}
 		b.WriteString("\n")
 	}
-	golden(t, "lines.txt", b.String())
+	golden.Equal(t, b.String(), "lines.txt")
 }

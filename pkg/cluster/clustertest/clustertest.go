@@ -4,16 +4,13 @@ package clustertest
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
@@ -23,8 +20,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/step"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // frame is a configuration of one master and one worker.
 const frame = `apiVersion: kubexm.io/v1alpha1
@@ -125,26 +120,5 @@ func show(b *strings.Builder, path string, mode fs.FileMode, content []byte) {
 	fmt.Fprintf(b, "-- %s %04o\n%s", path, mode, text)
 	if !strings.HasSuffix(text, "\n") {
 		b.WriteString("\n")
-	}
-}
-
-// Golden compares a text with the file testdata/<name of the test>.
-func Golden(t testing.TB, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", strings.ReplaceAll(t.Name(), " ", "_"))
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("%s differs (-want +got), -update rewrites it:\n%s", path, diff)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/step/addon"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 var clusters = map[string]struct {
@@ -36,7 +37,7 @@ func TestRendered(t *testing.T) {
 	for name, v := range clusters {
 		t.Run(name, func(t *testing.T) {
 			c := clustertest.New(t, v.spec, v.edit)
-			clustertest.Golden(t, clustertest.Text(addon.Flannel(c), addon.CoreDNS(c)))
+			golden.Equal(t, clustertest.Text(addon.Flannel(c), addon.CoreDNS(c)))
 		})
 	}
 }

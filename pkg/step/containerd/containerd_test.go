@@ -6,6 +6,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step/containerd"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 func TestRendered(t *testing.T) {
@@ -20,7 +21,7 @@ func TestRendered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := clustertest.New(t, c.spec, c.edit)
-			clustertest.Golden(t, clustertest.Text(containerd.Config(k, "node2"), containerd.Service(k, "node2"), containerd.Programs(k, "node2")))
+			golden.Equal(t, clustertest.Text(containerd.Config(k, "node2"), containerd.Service(k, "node2"), containerd.Programs(k, "node2")))
 		})
 	}
 }

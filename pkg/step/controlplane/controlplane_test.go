@@ -6,6 +6,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
 	"github.com/kubexm/kubexm/pkg/step/controlplane"
 	"github.com/kubexm/kubexm/pkg/step/etcd"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 func TestRendered(t *testing.T) {
@@ -26,7 +27,7 @@ func TestRendered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := clustertest.New(t, spec+"  etcd: {type: kubexm}\n", nil)
-			clustertest.Golden(t, clustertest.Text(
+			golden.Equal(t, clustertest.Text(
 				controlplane.PKI(c, "node1"), controlplane.Kubeconfigs(c),
 				controlplane.APIServer(c, "node1", etcd.URLs(c), etcd.CAFile, etcd.CertFile("node1"), etcd.KeyFile("node1"), etcd.ClientCerts(c, "node1")),
 				controlplane.ControllerManager(c, "node1"), controlplane.Scheduler(c, "node1"), controlplane.RBAC(c, "node1"),

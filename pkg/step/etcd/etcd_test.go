@@ -5,6 +5,7 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
 	"github.com/kubexm/kubexm/pkg/step/etcd"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 func TestRendered(t *testing.T) {
@@ -14,7 +15,7 @@ func TestRendered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := clustertest.New(t, spec, nil)
-			clustertest.Golden(t, clustertest.Text(etcd.DataDir(c), etcd.MemberCerts(c, "node1"), etcd.ClientCerts(c, "node1"), etcd.Service(c, "node1")))
+			golden.Equal(t, clustertest.Text(etcd.DataDir(c), etcd.MemberCerts(c, "node1"), etcd.ClientCerts(c, "node1"), etcd.Service(c, "node1")))
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/step/host"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 func TestRendered(t *testing.T) {
@@ -27,7 +28,7 @@ func TestRendered(t *testing.T) {
 			c := clustertest.New(t, spec, nil)
 			text := clustertest.Text(host.Record(c), host.Hosts(c, "node1"), host.Hosts(c, "node2"), host.SwapOff(),
 				host.Packages(c, "node2"), host.Modules(c), host.Sysctl(c))
-			clustertest.Golden(t, strings.Replace(text, c.CA(pki.Kubernetes).Hash(), "PIN", 1))
+			golden.Equal(t, strings.Replace(text, c.CA(pki.Kubernetes).Hash(), "PIN", 1))
 		})
 	}
 }
@@ -47,7 +48,7 @@ func TestPackages(t *testing.T) {
 			c := clustertest.New(t, "  system: {debs: [vim-tiny], rpms: [vim-minimal]}\n", func(_ string, have *runner.Facts) {
 				have.OS, have.OSLike, have.PackageManager = f.OS, f.OSLike, f.PackageManager
 			})
-			clustertest.Golden(t, clustertest.Text(host.Packages(c, "node1")))
+			golden.Equal(t, clustertest.Text(host.Packages(c, "node1")))
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/step/etcd"
 	"github.com/kubexm/kubexm/pkg/step/kubeadm"
 	"github.com/kubexm/kubexm/pkg/step/kubelet"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 const configured = `    nodeCidrMaskSize: 25
@@ -59,7 +60,7 @@ func TestConfig(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			initDoc, joinDoc, _ := documents(t, "v1.37.1", c.etcdType, c.more)
-			clustertest.Golden(t, string(initDoc)+"==== join\n"+string(joinDoc))
+			golden.Equal(t, string(initDoc)+"==== join\n"+string(joinDoc))
 		})
 	}
 }

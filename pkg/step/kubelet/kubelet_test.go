@@ -6,6 +6,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step/kubelet"
+	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 func TestKubexm(t *testing.T) {
@@ -19,12 +20,12 @@ func TestKubexm(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := clustertest.New(t, c.spec, c.edit)
-			clustertest.Golden(t, clustertest.Text(kubelet.Config(k, "node1"), kubelet.Config(k, "node2"), kubelet.Service(k, "node2")))
+			golden.Equal(t, clustertest.Text(kubelet.Config(k, "node1"), kubelet.Config(k, "node2"), kubelet.Service(k, "node2")))
 		})
 	}
 }
 
 func TestKubeadm(t *testing.T) {
 	k := clustertest.New(t, "  kubernetes: {kubelet: {extraArgs: {v: \"4\"}}}\n", nil)
-	clustertest.Golden(t, clustertest.Text(kubelet.Prepared(k, "node2")))
+	golden.Equal(t, clustertest.Text(kubelet.Prepared(k, "node2")))
 }
