@@ -45,23 +45,7 @@ func Create(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	defer s.close()
-	err = s.checkUnchanged(begun)
-	if err == nil && o.Resume {
-		err = s.checkUnfinished("create")
-		if err == nil {
-			err = s.sameConfig()
-		}
-	}
-	if err == nil {
-		err = s.connect(ctx)
-	}
-	if err == nil {
-		err = s.checkInitialised(ctx)
-	}
-	if err == nil {
-		err = s.preflight()
-	}
-	if err != nil {
+	if err := s.checkCreate(ctx); err != nil {
 		return nil, err
 	}
 	res, err := s.run(ctx, "create", pipeline.Create)
@@ -69,6 +53,28 @@ func Create(ctx context.Context, o Options) (*Result, error) {
 		res.Kubeconfig, err = s.writeKubeconfig()
 	}
 	return res, err
+}
+
+// checkCreate connects to the machines and looks whether the cluster may be made of them.
+func (s *session) checkCreate(ctx context.Context) error {
+	if err := s.checkUnchanged(begun); err != nil {
+		return err
+	}
+	if s.Resume {
+		if err := s.checkUnfinished("create"); err != nil {
+			return err
+		}
+		if err := s.sameConfig(); err != nil {
+			return err
+		}
+	}
+	if err := s.connect(ctx); err != nil {
+		return err
+	}
+	if err := s.checkInitialised(ctx); err != nil {
+		return err
+	}
+	return s.preflight()
 }
 
 // Delete takes a cluster off its machines, and its secrets off the control
