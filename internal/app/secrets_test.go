@@ -37,7 +37,7 @@ func (o *overheard) hear(place, format string, args ...any) {
 }
 
 // TestNoSecretTold runs clusters to a good and to a bad end, and looks for their
-// passwords, keys and tokens in everything that people or other programs can see.
+// passwords and keys in everything that people or other programs can see.
 func TestNoSecretTold(t *testing.T) {
 	for _, name := range rows(t) {
 		t.Run(name, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestNoSecretTold(t *testing.T) {
 				config := with("spec:\n", "spec:\n  global: {user: admin, password: "+passwords[0]+", sudoPassword: "+passwords[1]+", passphrase: "+passwords[2]+"}\n")
 				w := newWorld(t, config(row(t, name)), "")
 				heard := &overheard{texts: map[string]*strings.Builder{}}
-				secrets := &overheard{texts: map[string]*strings.Builder{}} // tokens, as hosts get them
+				secrets := &overheard{texts: map[string]*strings.Builder{}} // keys that only hosts get
 
 				a := w.listening(t.Context(), heard, secrets)
 				graph, err := app.Plan(a.ctx, a.Options, "create")
@@ -87,8 +87,8 @@ func (w *world) listening(ctx context.Context, heard, files *overheard) *attempt
 		heard.hear("command on "+h.Name, "%s", c.Line)
 		err := h.Exec(ctx, c)
 		heard.hear("command on "+h.Name, "%v", err)
-		if conf, ok := h.Get("/etc/kubernetes/kubeadm-config.yaml"); ok {
-			files.hear("token", "%s", conf)
+		if conf, ok := h.Get("/var/lib/kubelet/pki/kubelet-client-join.pem"); ok {
+			files.hear("key", "%s", conf)
 		}
 		return err
 	}
@@ -108,30 +108,31 @@ func (w *world) records(heard *overheard) {
 }
 
 // secrets are the lines and the forms in which secrets would be told.
-func (w *world) secrets(tokens *overheard) map[string]string {
+func (w *world) secrets(keys *overheard) map[string]string {
 	all := map[string]string{}
 	for _, p := range passwords {
 		all[p] = "password"
 	}
-	keys, err := filepath.Glob(filepath.Join(w.dir, "*", "certs", "*", "*.key"))
+	tell := func(text, of string) {
+		private := false // the rest are certificates
+		for l := range strings.Lines(text) {
+			if l = strings.TrimSpace(l); strings.Contains(l, "-----") {
+				private = strings.Contains(l, "BEGIN") && strings.Contains(l, "PRIVATE")
+			} else if private && len(l) > 30 {
+				all[l] = of
+			}
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(w.dir, "*", "certs", "*", "*.key"))
 	w.must(err)
-	for _, k := range keys {
+	for _, k := range files {
 		text, err := os.ReadFile(k)
 		w.must(err)
-		for l := range strings.Lines(string(text)) {
-			if l = strings.TrimSpace(l); len(l) > 30 && !strings.Contains(l, "-----") {
-				all[l] = k
-			}
-		}
+		tell(string(text), k)
 		all[base64.StdEncoding.EncodeToString(text)[:200]] = k // as in a kubeconfig
 	}
-	if seen := tokens.texts["token"]; seen != nil {
-		for l := range strings.Lines(seen.String()) {
-			if _, token, ok := strings.Cut(strings.TrimSpace(l), "tlsBootstrapToken: "); ok {
-				_, secret, _ := strings.Cut(token, ".")
-				all[secret] = "bootstrap token"
-			}
-		}
+	if seen := keys.texts["key"]; seen != nil {
+		tell(seen.String(), "a joining node")
 	}
 	return all
 }

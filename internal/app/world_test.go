@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -123,30 +125,28 @@ func (w *world) kubeadm(c *runnertest.Call, run runnertest.Command) int {
 	return status
 }
 
-// mayJoin looks for what a join needs: an API server, the token in it, and no node of that name.
+// mayJoin looks for what a join needs: an API server, the node's certificate where
+// kubeadm and where the kubelet looks, and no node of that name.
 func (w *world) mayJoin(h *runnertest.Host) error {
-	text, _ := h.Get("/etc/kubernetes/kubeadm-config.yaml")
-	var conf struct {
-		Discovery struct{ TLSBootstrapToken string }
-	}
-	if err := yaml.Unmarshal([]byte(text), &conf); err != nil {
-		return err
-	}
-	id, _, _ := strings.Cut(conf.Discovery.TLSBootstrapToken, ".")
+	key := regexp.MustCompile(`(?m)^ +client-key-data: (.*)$`)
+	conf, _ := h.Get("/etc/kubernetes/discovery.conf")
+	pem, _ := h.Get("/var/lib/kubelet/pki/kubelet-client-current.pem")
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.up {
 		return errors.New("dial tcp: connection refused")
 	}
-	known := false
 	for _, o := range w.api.Objects() {
 		if o.GetKind() == "Node" && o.GetName() == h.Name {
 			return fmt.Errorf("a Node with name %q and status \"Ready\" already exists in the cluster", h.Name)
 		}
-		known = known || o.GetKind() == "Secret" && o.GetName() == "bootstrap-token-"+id
 	}
-	if !known {
-		return fmt.Errorf("token %q is invalid", id)
+	found := key.FindStringSubmatch(conf)
+	if found == nil {
+		return errors.New("the discovery file has no key")
+	}
+	if plain, err := base64.StdEncoding.DecodeString(found[1]); err != nil || !strings.HasSuffix(pem, string(plain)) {
+		return errors.New("the kubelet has no certificate, or another one")
 	}
 	return nil
 }

@@ -207,14 +207,21 @@ func (s *Store) fits(have *Pair, want *x509.Certificate, issuer *Pair) bool {
 // Operator returns a new client certificate for kubexm's own calls to the API
 // server: group system:masters, which no role binding can lock out, one day, and
 // never on disk. The authority must exist.
-func (s *Store) Operator() (*Pair, error) {
+func (s *Store) Operator() (*Pair, error) { return s.fresh(operator(), operatorValidity) }
+
+// Joining returns a new client certificate for the kubelet of a node that joins. Its
+// key is on that node alone, and the kubelet renews both by itself. The authority must
+// exist.
+func (s *Store) Joining(node string) (*Pair, error) { return s.fresh(Kubelet(node), s.validity()) }
+
+func (s *Store) fresh(spec Spec, validity time.Duration) (*Pair, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	issuer, err := s.existing(Kubernetes)
 	if err != nil {
 		return nil, err
 	}
-	want, err := s.leafTemplate(operator(), issuer, operatorValidity)
+	want, err := s.leafTemplate(spec, issuer, validity)
 	if err != nil {
 		return nil, err
 	}

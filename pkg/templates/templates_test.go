@@ -37,10 +37,6 @@ var data = map[string][]any{
 		Replicas                           int
 	}{".:53 {\n    errors\n}", "10.233.0.10", "registry.k8s.io/coredns/coredns:v1.14.6", "0123456789abcdef", 2}},
 	"flannel/flannel": {flannel{"10.233.64.0/18", "vxlan", "ghcr.io/flannel-io/flannel:v0.28.9", "ghcr.io/flannel-io/flannel-cni-plugin:v1.9.1-flannel3", "0123456789abcdef", true, "lb.kubexm.local", 6443}},
-	"kubeadm/discovery": {
-		struct{ Server, CA string }{"https://lb.kubexm.local:6443", "LS0tLS1C"},
-	},
-	"kubeadm/token":   {struct{ ID, Secret, Expires string }{"abcdef", "0123456789abcdef", "2026-01-02T03:04:05Z"}},
 	"kubernetes/rbac": {struct{ AdminGroup, KubeletClientUser string }{"kubeadm:cluster-admins", "kube-apiserver-kubelet-client"}},
 	"systemd/dropin":  {unit{Command: "/usr/local/bin/etcd"}, full},
 	"systemd/unit":    {unit{Description: "etcd", Documentation: "https://etcd.io", Type: "notify"}, full},
@@ -98,5 +94,5 @@ func TestMissingData(t *testing.T) {
 			t.Error("a template was rendered without its data")
 		}
 	}()
-	templates.Render("kubeadm/token", map[string]string{"ID": "abcdef"})
+	templates.Render("kubernetes/rbac", map[string]string{"AdminGroup": "a"})
 }

@@ -109,8 +109,7 @@ type discoveryFile struct {
 }
 
 type discovery struct {
-	File              discoveryFile `json:"file"`
-	TLSBootstrapToken string        `json:"tlsBootstrapToken"`
+	File discoveryFile `json:"file"`
 }
 
 type joinConfiguration struct {

@@ -5,10 +5,6 @@ package kubeadm
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base32"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"path"
@@ -18,7 +14,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/connector"
@@ -26,7 +21,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
-	"github.com/kubexm/kubexm/pkg/templates"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
@@ -144,32 +138,35 @@ func (i Init) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 	}, nil
 }
 
-// Join makes a worker of a host. The token it needs is made for this one join.
+// Join makes a worker of a host. The node's first certificate is made for this one
+// join: a kubelet that had to ask for one would wait until the controller manager,
+// which has just started, signs it, and after that for what it gave up meanwhile.
 type Join struct {
 	Node   string
 	Config step.Content
-	Found  step.Content // how the API server is found: its URL, and the authority by which it is checked
-	API    kube.Access  `json:"-"`
+	Server string                    // URL of the API server
+	CA     step.Content              // by which the API server is checked
+	Client func() (*pki.Pair, error) `json:"-"`
+	API    kube.Access               `json:"-"`
 }
 
 const (
 	discoveryPath = "/etc/kubernetes/discovery.conf"
 	bootstrapPath = "/etc/kubernetes/bootstrap-kubelet.conf"
 	kubeletPath   = "/etc/kubernetes/kubelet.conf"
-	tokenPlace    = "@TOKEN@" // where the token goes into the configuration
+	clientPath    = "/var/lib/kubelet/pki/kubelet-client-join.pem"
+	currentPath   = "/var/lib/kubelet/pki/kubelet-client-current.pem" // where the kubelet looks, and links to what it renews
 )
 
 // NewJoin returns the step that joins a worker; kubelet are the flags of its kubelet.
 func NewJoin(c *cluster.Cluster, host string, kubelet map[string]string) step.Step {
 	conf := joinConfiguration{
-		TypeMeta:  kind("JoinConfiguration"),
-		Discovery: discovery{discoveryFile{discoveryPath}, tokenPlace}, NodeRegistration: registration(c, host, kubelet),
+		TypeMeta: kind("JoinConfiguration"), Discovery: discovery{discoveryFile{discoveryPath}}, NodeRegistration: registration(c, host, kubelet),
 	}
-	found := templates.Render("kubeadm/discovery", struct{ Server, CA string }{
-		c.Endpoint(), base64.StdEncoding.EncodeToString(c.CA(pki.Kubernetes).Cert),
-	})
-	return step.With(Join{Node: host, Config: c.YAML(conf), Found: found, API: c.API(c.FirstMaster())},
-		step.Options{Timeout: 10 * time.Minute})
+	return step.With(Join{
+		Node: host, Config: c.YAML(conf), Server: c.Endpoint(), CA: c.CA(pki.Kubernetes).Cert,
+		Client: func() (*pki.Pair, error) { return c.Certs.Joining(host) }, API: c.API(c.FirstMaster()),
+	}, step.Options{Timeout: 10 * time.Minute})
 }
 
 func (Join) String() string { return "kubeadm join" }
@@ -197,28 +194,28 @@ func (j Join) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 // run joins, unless that was done and only cut off before its end, and clears
 // away what was needed for it.
 func (j Join) run(ctx context.Context, r *runner.Runner, joined bool) error {
-	client, err := step.Kube(r, j.API)
-	if err != nil {
-		return err
-	}
-	token := newToken(j.Node)
-	objects, err := kube.ReadObjects(templates.Render("kubeadm/token", token))
-	if err != nil {
-		return err
-	}
 	if !joined {
-		if err := j.join(ctx, r, client, token, objects); err != nil {
+		if err := j.join(ctx, r); err != nil {
 			return err
 		}
-	}
-	if err := client.Delete(ctx, objects...); err != nil {
-		return err
 	}
 	return r.Remove(ctx, bootstrapPath, discoveryPath, configPath)
 }
 
-func (j Join) join(ctx context.Context, r *runner.Runner, client *kube.Client, token bootToken, objects []*unstructured.Unstructured) error {
+func (j Join) join(ctx context.Context, r *runner.Runner) error {
+	client, err := step.Kube(r, j.API)
+	if err != nil {
+		return err
+	}
 	node, err := kube.ReadObjects([]byte("{apiVersion: v1, kind: Node, metadata: {name: " + j.Node + "}}"))
+	if err != nil {
+		return err
+	}
+	pair, err := j.Client()
+	if err != nil {
+		return err
+	}
+	found, err := pki.Kubeconfig("kubernetes", j.Server, j.CA, "system:node:"+j.Node, pair)
 	if err != nil {
 		return err
 	}
@@ -229,26 +226,14 @@ func (j Join) join(ctx context.Context, r *runner.Runner, client *kube.Client, t
 	if err := client.Delete(ctx, node...); err != nil {
 		return err
 	}
-	if err := client.Apply(ctx, objects...); err != nil {
-		return fmt.Errorf("making a bootstrap token: %w", err)
-	}
-	conf := bytes.ReplaceAll(j.Config, []byte(tokenPlace), []byte(token.ID+"."+token.Secret))
-	err = r.WriteFiles(ctx, runner.File{Path: configPath, Data: conf, Mode: 0o600}, runner.File{Path: discoveryPath, Data: j.Found, Mode: 0o600})
+	_, err = r.Change(ctx, "files; keep "+currentPath+"; ln -sfn "+clientPath+" "+currentPath,
+		runner.File{Path: configPath, Data: j.Config, Mode: 0o600},
+		runner.File{Path: discoveryPath, Data: []byte(found.Reveal()), Mode: 0o600},
+		runner.File{Path: clientPath, Data: slices.Concat(pair.Cert, []byte(pair.Key.Reveal())), Mode: 0o600})
 	if err != nil {
-		return err
+		return fmt.Errorf("giving the node its certificate: %w", err)
 	}
 	return run(ctx, r, "join --skip-phases=preflight --config "+configPath)
-}
-
-// bootToken is a bootstrap token: https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens
-type bootToken struct{ ID, Secret, Expires string }
-
-// newToken returns a token for the join of a node. Its public half is always the
-// same for a node, so that a join removes what one that was cut off has left.
-func newToken(node string) bootToken {
-	sum := sha256.Sum256([]byte("kubexm " + node))
-	id := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))
-	return bootToken{ID: id[:6], Secret: strings.ToLower(rand.Text())[:16], Expires: time.Now().UTC().Add(15 * time.Minute).Format(time.RFC3339)}
 }
 
 // tokens matches bootstrap tokens, which kubeadm init tells.
