@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -78,6 +79,16 @@ func (c *Cluster) ProxyConfig() map[string]any {
 		}
 	}
 	return merge(conf, c.Spec.Kubernetes.KubeProxy.Config)
+}
+
+// ControllerManagerArgs are the flags of the controller manager in either way of
+// running it that are not its defaults. It asks the API server for an account for each
+// of its 45 controllers when it starts or takes over; at 20 calls a second, its
+// default, that is six seconds without any.
+func (c *Cluster) ControllerManagerArgs() map[string]string {
+	return map[string]string{
+		"node-cidr-mask-size": strconv.Itoa(c.Spec.Kubernetes.NodeCIDRMaskSize), "kube-api-qps": "100", "kube-api-burst": "200",
+	}
 }
 
 // YAML writes a configuration document; keys are sorted.

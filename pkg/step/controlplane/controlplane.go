@@ -97,12 +97,13 @@ func ControllerManager(c *cluster.Cluster, host string) step.Step {
 	args := map[string]string{
 		"kubeconfig": conf, "authentication-kubeconfig": conf, "authorization-kubeconfig": conf, "bind-address": "127.0.0.1",
 		"allocate-node-cidrs": "true", "cluster-cidr": c.Spec.Network.PodCIDR, "cluster-name": c.Name,
-		"node-cidr-mask-size": strconv.Itoa(c.Spec.Kubernetes.NodeCIDRMaskSize), "service-cluster-ip-range": c.Spec.Network.ServiceCIDR,
-		"client-ca-file": pkiDir + "ca.crt", "root-ca-file": pkiDir + "ca.crt", "requestheader-client-ca-file": pkiDir + "front-proxy-ca.crt",
+		"service-cluster-ip-range": c.Spec.Network.ServiceCIDR,
+		"client-ca-file":           pkiDir + "ca.crt", "root-ca-file": pkiDir + "ca.crt", "requestheader-client-ca-file": pkiDir + "front-proxy-ca.crt",
 		"cluster-signing-cert-file": pkiDir + "ca.crt", "cluster-signing-key-file": pkiDir + "ca.key",
 		"service-account-private-key-file": pkiDir + "sa.key", "use-service-account-credentials": "true",
 		"controllers": "*,bootstrapsigner,tokencleaner", "leader-elect": "true",
 	}
+	maps.Copy(args, c.ControllerManagerArgs())
 	return service(c, host, "kube-controller-manager", args, c.Spec.Kubernetes.ControllerManager.ExtraArgs, "simple", PKI(c, host), Kubeconfigs(c))
 }
 

@@ -3,7 +3,6 @@ package kubeadm
 import (
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -139,13 +138,9 @@ func registration(c *cluster.Cluster, host string, kubelet map[string]string) no
 
 func clusterConfig(c *cluster.Cluster, etcd Etcd) clusterConfiguration {
 	k := c.Spec.Kubernetes
-	with := func(x v1alpha1.Component, extra ...string) component {
-		flags := map[string]string{}
+	with := func(x v1alpha1.Component, flags map[string]string) component {
 		if gates := c.FeatureGates(); gates != "" {
 			flags["feature-gates"] = gates
-		}
-		for i := 0; i+1 < len(extra); i += 2 {
-			flags[extra[i]] = extra[i+1]
 		}
 		maps.Copy(flags, x.ExtraArgs)
 		return component{ExtraArgs: args(flags)}
@@ -153,9 +148,9 @@ func clusterConfig(c *cluster.Cluster, etcd Etcd) clusterConfiguration {
 	conf := clusterConfiguration{
 		TypeMeta: kind("ClusterConfiguration"), ClusterName: c.Name, KubernetesVersion: k.Version, ControlPlaneEndpoint: c.EndpointHost(),
 		Networking: networking{k.DNSDomain, c.Spec.Network.PodCIDR, c.Spec.Network.ServiceCIDR}, Etcd: etcd,
-		APIServer: with(k.APIServer.Component), Scheduler: with(k.Scheduler),
+		APIServer: with(k.APIServer.Component, map[string]string{}), Scheduler: with(k.Scheduler, map[string]string{}),
 		CertificateValidityPeriod: metav1.Duration{Duration: time.Duration(k.CertificateValidityDays) * 24 * time.Hour},
-		ControllerManager:         with(k.ControllerManager, "node-cidr-mask-size", strconv.Itoa(k.NodeCIDRMaskSize)),
+		ControllerManager:         with(k.ControllerManager, c.ControllerManagerArgs()),
 	}
 	conf.APIServer.CertSANs = append(c.APIServerSANs(), c.MasterAddresses()...)
 	for _, v := range k.APIServer.ExtraVolumes {
