@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/plan"
 )
