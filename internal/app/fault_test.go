@@ -113,7 +113,7 @@ func (e ending) check(t *testing.T, w *world, rebooted string) {
 
 // eachMoment tests all rows, at some moments of their runs, side by side.
 func eachMoment(t *testing.T, some int, last func(ending) int, test func(*testing.T, *world, ending, int)) {
-	for _, name := range rows(t) {
+	for _, name := range rows(t, basic) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := undisturbed(t, name)
@@ -219,7 +219,7 @@ func TestPowerCut(t *testing.T) {
 		h.Cut = &runnertest.Kill{After: int64(m), Then: func() {
 			h.SetDown(true)
 			if host == "node1" {
-				w.down()
+				w.down(h)
 				a.hangUp()
 			}
 		}}
@@ -235,7 +235,7 @@ func TestPowerCut(t *testing.T) {
 // TestDeleteKilled kills kubexm, or a host's power, while a cluster is deleted, and
 // deletes it again.
 func TestDeleteKilled(t *testing.T) {
-	for _, name := range rows(t) {
+	for _, name := range rows(t, basic) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			config := smaller(row(t, name))

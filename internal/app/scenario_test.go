@@ -22,9 +22,9 @@ import (
 )
 
 // rows are the scenarios: a configuration and the plan that it leads to.
-func rows(t testing.TB) []string {
+func rows(t testing.TB, pattern string) []string {
 	t.Helper()
-	files, err := filepath.Glob("testdata/scenarios/*/cluster.yaml")
+	files, err := filepath.Glob("testdata/scenarios/" + pattern + "/cluster.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
 	}
@@ -119,9 +119,13 @@ func same(t testing.TB, what, want, got string) {
 	}
 }
 
+// basic are the rows with one master, on which faults are tried at every moment; what
+// further masters add is tried at some.
+const basic = "row[123]"
+
 // TestScenarios takes each row of the deployment matrix through its life.
 func TestScenarios(t *testing.T) {
-	for _, name := range rows(t) {
+	for _, name := range rows(t, "*") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			u := resourcetest.New()

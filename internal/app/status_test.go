@@ -65,7 +65,7 @@ func (o *once) Addr() net.Addr { return &net.UnixAddr{} }
 // TestStatus looks at a cluster that is well, and at one that is not.
 func TestStatus(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t, row(t, rows(t)[0]), "")
+		w := newWorld(t, row(t, rows(t, basic)[0]), "")
 		a := w.attempt(t.Context())
 		if _, err := app.Status(a.ctx, a.Options); err == nil || !strings.Contains(err.Error(), "there is no cluster") {
 			t.Errorf("status of nothing: %v", err)
@@ -110,7 +110,7 @@ func (w *world) status(a *attempt) string {
 // TestFollow reads the events of a run while it goes on.
 func TestFollow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t, row(t, rows(t)[0]), "")
+		w := newWorld(t, row(t, rows(t, basic)[0]), "")
 		a := w.attempt(t.Context())
 		var followed int
 		seen := make(chan error, 1)

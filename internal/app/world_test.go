@@ -31,8 +31,8 @@ import (
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
-// world is what kubexm works on, in memory: three hosts, and the API server
-// that comes up on the first when the programs are there that make one.
+// world is what kubexm works on, in memory: hosts, and the API servers that come up on
+// them when the programs are there that make one.
 type world struct {
 	testing.TB
 	dir   string // the work directory
@@ -40,18 +40,23 @@ type world struct {
 	hosts map[string]*runnertest.Host
 
 	mu       sync.Mutex
-	api      *kubetest.Server // what etcd holds; nil: nothing
-	up       bool             // the API server runs
-	kubelets map[string]bool  // run and may register their nodes
+	api      *kubetest.Server                    // what etcd holds; nil: nothing
+	servers  map[string]func() (net.Conn, error) // by host: the API servers that run
+	kubelets map[string]bool                     // run and may register their nodes
 }
 
-var addresses = map[string]string{"node1": "10.0.0.11", "node2": "10.0.0.12", "node3": "10.0.0.13"}
+var addresses = map[string]string{
+	"node1": "10.0.0.11", "node2": "10.0.0.12", "node3": "10.0.0.13", "node4": "10.0.0.14", "lb1": "10.0.0.21", "lb2": "10.0.0.22",
+}
+
+// vip is the address that load balancers share.
+const vip = "10.0.0.100"
 
 // newWorld makes a world for a configuration, with what it needs already in the
 // store unless mirrors says where to get it.
 func newWorld(t testing.TB, config, mirrors string) *world {
 	t.Helper()
-	w := &world{TB: t, dir: t.TempDir(), hosts: map[string]*runnertest.Host{}, kubelets: map[string]bool{}}
+	w := &world{TB: t, dir: t.TempDir(), hosts: map[string]*runnertest.Host{}, servers: map[string]func() (net.Conn, error){}, kubelets: map[string]bool{}}
 	w.file = filepath.Join(w.dir, "cluster.yaml")
 	if mirrors == "" {
 		w.must(os.Symlink(filled(), filepath.Join(w.dir, "packages")))
@@ -65,6 +70,10 @@ func newWorld(t testing.TB, config, mirrors string) *world {
 		h.SetAddr("eth0", ip+"/24")
 		w.hosts[name] = h
 		w.programs(h)
+	}
+	for _, h := range w.hosts {
+		h.Serve("127.0.0.1:6443", func() (net.Conn, error) { return w.balanced(proxying(h)) })
+		h.Serve(vip+":6443", func() (net.Conn, error) { return w.balanced(w.shared()) })
 	}
 	return w
 }
@@ -98,8 +107,8 @@ func (w *world) programs(h *runnertest.Host) {
 		delete(w.kubelets, h.Name)
 	}
 	h.OnStart["etcd.service"] = func(h *runnertest.Host) error { w.etcd(h); return nil }
-	h.OnStart["kube-apiserver.service"] = func(h *runnertest.Host) error { return w.serve(h) }
-	h.OnStop["kube-apiserver.service"] = func(*runnertest.Host) { w.down() }
+	h.OnStart["kube-apiserver.service"] = w.serve
+	h.OnStop["kube-apiserver.service"] = func(h *runnertest.Host) { w.down(h) }
 	h.Programs["kubeadm"] = func(c *runnertest.Call) int { return w.kubeadm(c, kubeadm) }
 }
 
@@ -114,13 +123,11 @@ func (w *world) kubeadm(c *runnertest.Call, run runnertest.Command) int {
 	status := run(c)
 	switch {
 	case status != 0:
-	case verb == "init":
+	case verb == "init" || verb == "join":
 		w.staticPods(c.Host)
 		w.register(c.Host.Name)
-	case verb == "join":
-		w.register(c.Host.Name)
-	case verb == "reset" && c.Host.Name == "node1":
-		w.down()
+	case verb == "reset":
+		w.down(c.Host)
 	}
 	return status
 }
@@ -133,7 +140,7 @@ func (w *world) mayJoin(h *runnertest.Host) error {
 	pem, _ := h.Get("/var/lib/kubelet/pki/kubelet-client-current.pem")
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.up {
+	if w.servers["node1"] == nil { // where the name of the endpoint leads until then
 		return errors.New("dial tcp: connection refused")
 	}
 	for _, o := range w.api.Objects() {
@@ -162,15 +169,54 @@ func (w *world) staticPods(h *runnertest.Host) {
 	w.must(w.serve(h))
 }
 
-// etcd begins with no objects where it has no data.
+// etcd begins with no objects where no member has data.
 func (w *world) etcd(h *runnertest.Host) {
 	const data = "/var/lib/etcd/member/snap/db"
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, ok := h.Get(data); !ok || w.api == nil {
-		h.Put(data, "objects", 0o600)
+	kept := false
+	for _, member := range w.hosts {
+		_, ok := member.Get(data)
+		kept = kept || ok
+	}
+	h.Put(data, "objects", 0o600)
+	if !kept || w.api == nil {
 		w.api = kubetest.New()
 	}
+}
+
+// proxying reports whether a host runs a proxy of its own.
+func proxying(h *runnertest.Host) bool {
+	for _, conf := range []string{"/etc/haproxy/haproxy.cfg", "/etc/nginx/nginx.conf"} {
+		if text, _ := h.Get(conf); strings.Contains(text, "10.0.0.11:6443") {
+			return true
+		}
+	}
+	return false
+}
+
+// shared reports whether some host has the shared address.
+func (w *world) shared() bool {
+	for _, h := range w.hosts {
+		_, pod := h.Get("/etc/kubernetes/manifests/kube-vip.yaml")
+		conf, _ := h.Get("/etc/keepalived/keepalived.conf")
+		if pod || strings.Contains(conf, vip) && proxying(h) {
+			return true
+		}
+	}
+	return false
+}
+
+// balanced connects to any API server, where there is a load balancer.
+func (w *world) balanced(there bool) (net.Conn, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, dial := range w.servers {
+		if there {
+			return dial()
+		}
+	}
+	return nil, fault.Transient(errors.New("connection refused"))
 }
 
 // serve runs the API server with the certificates on the host, and lets all hosts reach it.
@@ -187,10 +233,11 @@ func (w *world) serve(h *runnertest.Host) error {
 		return errors.New("etcd does not answer")
 	}
 	dial := w.api.Dialer(&tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert})
-	w.up = true
+	connect := func() (net.Conn, error) { return dial(context.Background(), "", "") }
+	w.servers[h.Name] = connect
 	w.mu.Unlock()
-	for _, h := range w.hosts {
-		h.Serve("10.0.0.11:6443", func() (net.Conn, error) { return dial(context.Background(), "", "") })
+	for _, from := range w.hosts {
+		from.Serve(addresses[h.Name]+":6443", connect)
 	}
 	w.register("")
 	return nil
@@ -218,13 +265,13 @@ func serving(w *world, h *runnertest.Host) (pair tls.Certificate, ca string, err
 	return *p.TLS(), ca, nil
 }
 
-// down ends the API server.
-func (w *world) down() {
+// down ends the API server of a host.
+func (w *world) down(h *runnertest.Host) {
 	w.mu.Lock()
-	w.up = false
+	delete(w.servers, h.Name)
 	w.mu.Unlock()
-	for _, h := range w.hosts {
-		h.Serve("10.0.0.11:6443", nil)
+	for _, from := range w.hosts {
+		from.Serve(addresses[h.Name]+":6443", nil)
 	}
 }
 
@@ -235,7 +282,7 @@ func (w *world) register(host string) {
 	if host != "" {
 		w.kubelets[host] = true
 	}
-	if !w.up {
+	if len(w.servers) == 0 {
 		return
 	}
 	known := map[string]bool{}
@@ -251,7 +298,10 @@ func (w *world) register(host string) {
 
 // live gives hosts what running pods, the network plugin and kube-proxy make.
 func (w *world) live() {
-	for _, h := range w.hosts {
+	for name, h := range w.hosts {
+		if !w.kubelets[name] {
+			continue
+		}
 		h.AddPod("pod")
 		for at, kind := range map[string]string{
 			"/run/containerd/io.containerd.grpc.v1.cri/sandboxes/pod/shm": "tmpfs", "/run/containerd/io.containerd.runtime.v2.task/k8s.io/pod/rootfs": "overlay",

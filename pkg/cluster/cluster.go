@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/util/version"
@@ -97,6 +98,9 @@ func (c *Cluster) Workers() []string {
 
 // Etcd returns the hosts that are etcd members.
 func (c *Cluster) Etcd() []string { return c.Hosts(v1alpha1.RoleEtcd) }
+
+// Control returns the hosts that the control plane needs: masters and etcd members.
+func (c *Cluster) Control() []string { return c.Hosts(v1alpha1.RoleMaster, v1alpha1.RoleEtcd) }
 
 // FirstMaster is the master on which the cluster is made, and through which
 // kubexm talks to the API.
@@ -208,13 +212,60 @@ func (c *Cluster) EndpointHost() string {
 	return net.JoinHostPort(c.Spec.LoadBalancer.Domain, strconv.Itoa(c.Spec.LoadBalancer.Port))
 }
 
-// EndpointIP is where the name of the API server leads on the host: a master
-// asks itself, others the first master.
+// Balancer is the mode of the load balancer; empty: there is none.
+func (c *Cluster) Balancer() string {
+	if *c.Spec.LoadBalancer.Enabled {
+		return c.Spec.LoadBalancer.Mode
+	}
+	return ""
+}
+
+// EndpointIP is where the name of the API server leads on the host: a master asks
+// itself; a worker the proxy that it runs; others the load balancer, or the first
+// master where there is none.
 func (c *Cluster) EndpointIP(host string) string {
-	if c.Host(host).Is(v1alpha1.RoleMaster) {
+	switch h, mode := c.Host(host), c.Balancer(); {
+	case h.Is(v1alpha1.RoleMaster):
 		return c.IP(host)
+	case mode == v1alpha1.BalancerInternal && h.Is(v1alpha1.RoleWorker):
+		return "127.0.0.1"
+	case mode == v1alpha1.BalancerExternal, mode == v1alpha1.BalancerKubeVIP:
+		return c.Spec.LoadBalancer.VIP
 	}
 	return c.IP(c.FirstMaster())
+}
+
+// Proxy is the program that spreads connections to the masters, on workers or on load
+// balancers; empty: there is none.
+func (c *Cluster) Proxy() string {
+	switch lb := c.Spec.LoadBalancer; {
+	case c.Balancer() == v1alpha1.BalancerInternal:
+		return lb.Internal.Type
+	case c.Balancer() != v1alpha1.BalancerExternal:
+		return ""
+	case lb.External.Type == v1alpha1.ExternalHAProxy:
+		return v1alpha1.ProxyHAProxy
+	case lb.External.Type == v1alpha1.ExternalNginx:
+		return v1alpha1.ProxyNginx
+	}
+	return ""
+}
+
+// Interface is the network interface of the host that carries its internal address, or
+// the one that the configuration names.
+func (c *Cluster) Interface(host string) string {
+	if k := c.Spec.LoadBalancer.KubeVIP; k != nil && k.Interface != "" {
+		return k.Interface
+	}
+	for _, i := range c.FactsOf(host).Interfaces {
+		for _, a := range i.Addresses {
+			if ip, _, _ := strings.Cut(a, "/"); ip == c.IP(host) {
+				return i.Name
+			}
+		}
+	}
+	c.Check(fmt.Errorf("host %s: no network interface has its address %s: give spec.hosts[].internalAddress", host, c.IP(host)))
+	return ""
 }
 
 // DNSIP is the address of the cluster's DNS service: the tenth of the service

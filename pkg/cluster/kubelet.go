@@ -9,6 +9,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/runner"
 )
 
@@ -37,7 +38,7 @@ func (c *Cluster) KubeletConfig(host string) map[string]any {
 		"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock", "healthzBindAddress": "127.0.0.1", "healthzPort": 10248,
 		"maxPods": k.MaxPods, "podPidsLimit": k.PodPidsLimit, "rotateCertificates": true,
 	}
-	if c.Kubeadm() {
+	if c.Kubeadm() || c.Balancer() == v1alpha1.BalancerKubeVIP && c.Host(host).Is(v1alpha1.RoleMaster) {
 		conf["staticPodPath"] = "/etc/kubernetes/manifests"
 	}
 	if len(k.FeatureGates) > 0 {

@@ -104,6 +104,7 @@ func (c *Cluster) version(component string) string {
 		"etcd": c.Spec.Etcd.Version, "containerd": c.Spec.Runtime.Version, "runc": c.Versions.Runc,
 		"cni-plugins": c.Versions.CNI, "crictl": c.Versions.Crictl, "coredns": c.Versions.CoreDNS, "pause": c.Versions.Pause,
 		"flannel": c.Spec.Network.Flannel.Version, "flannel-cni": c.Versions.FlannelCNI,
+		"haproxy": c.Versions.HAProxy, "nginx": c.Versions.Nginx, "kube-vip": c.Versions.KubeVIP,
 	}[component]
 	if v == "" {
 		v = c.Spec.Kubernetes.Version
@@ -141,6 +142,12 @@ func (c *Cluster) Images(node string) []string {
 			names = append(names, "etcd")
 		}
 	}
+	switch master := c.Host(node).Is(v1alpha1.RoleMaster); {
+	case master && c.Balancer() == v1alpha1.BalancerKubeVIP:
+		names = append(names, "kube-vip")
+	case !master && c.Kubeadm() && c.Balancer() == v1alpha1.BalancerInternal:
+		names = append(names, c.Proxy())
+	}
 	for i, n := range names {
 		names[i] = c.Image(n)
 	}
@@ -156,14 +163,16 @@ func (c *Cluster) API(master string) kube.Access {
 	}
 }
 
-// APIPort is where API servers listen: behind a load balancer on 6443, without
-// one on the port of the endpoint.
-func (c *Cluster) APIPort() int {
-	if *c.Spec.LoadBalancer.Enabled {
-		return 6443
-	}
-	return c.Spec.LoadBalancer.Port
+// EndpointAPI is how a host reaches the API server by the name of the endpoint.
+func (c *Cluster) EndpointAPI(host string) kube.Access {
+	a := c.API(c.FirstMaster())
+	a.Address = net.JoinHostPort(c.EndpointIP(host), strconv.Itoa(c.APIPort()))
+	return a
 }
+
+// APIPort is where API servers and load balancers listen: the same on all, as it
+// stands in every kubeconfig.
+func (c *Cluster) APIPort() int { return c.Spec.LoadBalancer.Port }
 
 // Components are the programs that a host needs.
 func (c *Cluster) Components(host string) []string {

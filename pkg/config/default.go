@@ -31,9 +31,7 @@ func Default(c *v1alpha1.Cluster) {
 	}
 	setDefaults(reflect.ValueOf(c).Elem())
 	defaultVersions(s)
-	if s.LoadBalancer.Enabled == nil {
-		s.LoadBalancer.Enabled = new(len(hostsWith(s, v1alpha1.RoleMaster)) > 1)
-	}
+	defaultLoadBalancer(s)
 	if s.Source.Zone == "" {
 		s.Source.Zone = os.Getenv("KXZONE")
 	}
@@ -57,6 +55,28 @@ func defaultVersions(s *v1alpha1.Spec) {
 		fill(&s.Runtime.Version, v.Containerd)
 	}
 	fill(&s.Network.Flannel.Version, v.Flannel)
+}
+
+func defaultLoadBalancer(s *v1alpha1.Spec) {
+	lb := &s.LoadBalancer
+	if lb.Enabled == nil {
+		lb.Enabled = new(len(hostsWith(s, v1alpha1.RoleMaster)) > 1)
+	}
+	if !*lb.Enabled {
+		return
+	}
+	lb.Mode = cmp.Or(lb.Mode, v1alpha1.BalancerInternal)
+	switch lb.Mode {
+	case v1alpha1.BalancerInternal:
+		lb.Internal = cmp.Or(lb.Internal, &v1alpha1.InternalLoadBalancer{})
+		lb.Internal.Type = cmp.Or(lb.Internal.Type, v1alpha1.ProxyHAProxy)
+	case v1alpha1.BalancerExternal:
+		lb.External = cmp.Or(lb.External, &v1alpha1.ExternalLoadBalancer{})
+		lb.External.Type = cmp.Or(lb.External.Type, v1alpha1.ExternalHAProxy)
+	case v1alpha1.BalancerKubeVIP:
+		lb.KubeVIP = cmp.Or(lb.KubeVIP, &v1alpha1.KubeVIP{})
+		lb.KubeVIP.Mode = cmp.Or(lb.KubeVIP.Mode, "arp")
+	}
 }
 
 var bareVersion = regexp.MustCompile(`^\d+\.\d+`)

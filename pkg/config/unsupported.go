@@ -15,9 +15,8 @@ var unsupported = []struct {
 	path   string // list indexes left out
 	values string // only these values; empty: any
 }{
-	{"spec.hosts[].roles[]", "registry loadbalancer"},
+	{"spec.hosts[].roles[]", "registry"},
 	{"spec.roleGroups.registry", ""},
-	{"spec.roleGroups.loadbalancer", ""},
 	{"spec.kubernetes.proxyMode", "none"},
 	{"spec.kubernetes.apiServer.audit", ""},
 	{"spec.kubernetes.apiServer.encryption", ""},
@@ -37,12 +36,6 @@ var unsupported = []struct {
 	{"spec.network.kubeRouter", ""},
 	{"spec.dns.nodeLocalDNS.enabled", "true"},
 	{"spec.dns.nodeLocalDNS.ip", ""},
-	{"spec.loadBalancer.enabled", "true"},
-	{"spec.loadBalancer.mode", ""},
-	{"spec.loadBalancer.internal", ""},
-	{"spec.loadBalancer.external", ""},
-	{"spec.loadBalancer.kubeVip", ""},
-	{"spec.loadBalancer.vip", ""},
 	{"spec.registry", ""},
 	{"spec.storage", ""},
 	{"spec.addons", ""},
@@ -51,12 +44,6 @@ var unsupported = []struct {
 	{"spec.extra.resolves", ""},
 	{"spec.source.offline", "true"},
 }
-
-// Most masters and etcd members that can be deployed yet.
-const (
-	maxMasters = 1
-	maxEtcd    = 1
-)
 
 const notYet = "not supported yet"
 
@@ -74,18 +61,5 @@ func (d *decoder) refuseUnsupported(n *yaml.Node, path string) {
 		case slices.Contains(strings.Fields(u.values), n.Value):
 			d.errs = append(d.errs, Error{Line: n.Line, Path: path, Value: n.Value, Msg: notYet})
 		}
-	}
-}
-
-// checkSize refuses clusters that can not be deployed yet.
-func (k *checker) checkSize() {
-	if n := len(k.masters); n > maxMasters {
-		k.fail(k.rolePath("master"), "", "%d masters: %s; this release deploys one", n, notYet)
-	}
-	if n := len(k.members); n > maxEtcd {
-		k.fail(k.rolePath("etcd"), "", "%d etcd members: %s; this release deploys one", n, notYet)
-	}
-	if len(k.masters) == 1 && len(k.members) == 1 && k.masters[0] != k.members[0] {
-		k.fail(k.rolePath("etcd"), k.members[0], "etcd on another host than the master: %s", notYet)
 	}
 }

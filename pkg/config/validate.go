@@ -19,7 +19,7 @@ func Validate(c *v1alpha1.Cluster) (errs, warnings Errors) {
 		k.fail("metadata.name", c.Metadata.Name, "is the directory of downloads in the work directory; take another name")
 	}
 	for _, check := range []func(){
-		k.checkHosts, k.checkConnections, k.checkRoles, k.checkTopology, k.checkSize,
+		k.checkHosts, k.checkConnections, k.checkRoles, k.checkTopology,
 		k.checkKubernetes, k.checkEtcd, k.checkData, k.checkVersions, k.checkGates, k.checkFlags,
 		k.checkNetwork, k.checkDNS, k.checkLoadBalancer, k.checkSystem, k.checkSource,
 	} {

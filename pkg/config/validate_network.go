@@ -162,17 +162,33 @@ func (k *checker) checkLoadBalancer() {
 	if ip, err := netip.ParseAddr(lb.VIP); lb.VIP != "" && (err != nil || !ip.Is4()) {
 		k.fail(path+".vip", lb.VIP, "must be an IPv4 address")
 	}
+	k.checkBalancerHosts(enabled && lb.Mode == v1alpha1.BalancerExternal && lb.External.Type != v1alpha1.ExternalOwn)
 	if !enabled {
 		return
 	}
-	if lb.VIP == "" && (lb.Mode == "external" || lb.Mode == "kube-vip") {
+	if lb.VIP == "" && lb.Mode != v1alpha1.BalancerInternal {
 		k.fail(path+".vip", "", "required with mode %s", lb.Mode)
 	}
-	own := lb.Mode == "external" && (lb.External == nil || lb.External.Type != "external")
-	if own && len(hostsWith(k.Spec, v1alpha1.RoleLoadBalancer)) == 0 {
-		k.fail(k.rolePath(v1alpha1.RoleLoadBalancer), "", "no host has the role loadbalancer, which mode external needs")
-	}
-	if lb.Mode == "kube-vip" && lb.KubeVIP != nil && lb.KubeVIP.Mode == "bgp" && (lb.KubeVIP.ASN == 0 || len(lb.KubeVIP.Peers) == 0) {
+	if lb.Mode == v1alpha1.BalancerKubeVIP && lb.KubeVIP != nil && lb.KubeVIP.Mode == "bgp" && (lb.KubeVIP.ASN == 0 || len(lb.KubeVIP.Peers) == 0) {
 		k.fail(path+".kubeVip", "", "mode bgp needs asn and peers")
+	}
+}
+
+// checkBalancerHosts looks at the hosts that have the role loadbalancer: whether there
+// are to be any, and whether they have the port free.
+func (k *checker) checkBalancerHosts(needed bool) {
+	hosts, path := hostsWith(k.Spec, v1alpha1.RoleLoadBalancer), k.rolePath(v1alpha1.RoleLoadBalancer)
+	switch {
+	case needed && len(hosts) == 0:
+		k.fail(path, "", "no host has the role loadbalancer, which mode external needs")
+	case needed && len(hosts) == 1:
+		k.warn(path, hosts[0], "one load balancer survives no loss; take 2")
+	case !needed && len(hosts) > 0:
+		k.fail(path, hosts[0], "the role loadbalancer is for mode external with type kubexm-kh or kubexm-kn")
+	}
+	for _, h := range hosts {
+		if slices.Contains(k.masters, h) {
+			k.fail(path, h, "a master cannot be a load balancer, too: both listen on port %d", k.LoadBalancer.Port)
+		}
 	}
 }

@@ -22,6 +22,9 @@ type NodeParts struct {
 	Crictl     string
 	Flannel    string
 	FlannelCNI string // flannel-io/cni-plugin
+	HAProxy    string // tag of the image, as the next
+	Nginx      string
+	KubeVIP    string
 }
 
 var current = NodeParts{
@@ -31,6 +34,9 @@ var current = NodeParts{
 	Crictl:     "v1.36.0",
 	Flannel:    "v0.28.9",
 	FlannelCNI: "v1.9.1-flannel3",
+	HAProxy:    "3.2.22",
+	Nginx:      "1.30.4",
+	KubeVIP:    "v1.2.2",
 }
 
 // versions has one line for each minor, oldest first; a newer one goes to the

@@ -2,6 +2,7 @@
 package module
 
 import (
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/task"
@@ -26,11 +27,16 @@ func Machines(c *cluster.Cluster, hosts []string, downloads *plan.Gate) plan.Par
 // starts side by side with it.
 func Masters(c *cluster.Cluster, downloads, api *plan.Gate) plan.Part {
 	hosts := c.Masters()
-	machines := Machines(c, hosts, downloads)
 	etcd := plan.If(c.Spec.Etcd.Type == "kubexm", downloads.Holds(task.Etcd(c)))
 	control := func(parts ...plan.Part) plan.Part { return plan.Module{Name: "control-plane", Parts: parts} }
 	if c.Kubeadm() {
-		return plan.Module{Parts: []plan.Part{plan.Parallel{machines, control(etcd)}, control(api.Opens(task.KubeadmInit(c))), Addons(c)}}
+		first, more := hosts[:1], hosts[1:]
+		return plan.Parallel{
+			plan.Module{Parts: []plan.Part{
+				plan.Parallel{Machines(c, first, downloads), control(etcd)}, control(api.Opens(task.KubeadmInit(c))), Addons(c),
+			}},
+			plan.PerHost{Machines(c, more, downloads), api.Holds(control(task.KubeadmJoinMasters(c, more)))},
+		}
 	}
 	programs := func(names ...string) plan.Part { return downloads.Holds(task.ControlPlanePrograms(c, names...)) }
 	return plan.Parallel{
@@ -41,16 +47,24 @@ func Masters(c *cluster.Cluster, downloads, api *plan.Gate) plan.Part {
 			}),
 			plan.Parallel{control(plan.Parallel{task.ControllerManager(c), task.Scheduler(c), task.RBAC(c)}), Addons(c)},
 		}},
-		plan.PerHost{machines, api.Holds(task.NodeServices(c, hosts))},
+		plan.PerHost{Machines(c, hosts, downloads), api.Holds(task.NodeServices(c, hosts))},
 	}
 }
 
-// Join makes nodes of workers.
-func Join(c *cluster.Cluster, hosts []string) plan.Part {
+// Join makes nodes of workers as soon as api opens, by way of the proxy that each of
+// them runs where that is how API servers are reached.
+func Join(c *cluster.Cluster, hosts []string, api *plan.Gate) plan.Part {
+	join := task.NodeServices
 	if c.Kubeadm() {
-		return task.KubeadmJoin(c, hosts)
+		join = task.KubeadmJoin
 	}
-	return task.NodeServices(c, hosts)
+	return plan.PerHost{plan.If(c.Balancer() == v1alpha1.BalancerInternal, task.LocalProxy(c, hosts)), api.Holds(join(c, hosts))}
+}
+
+// LoadBalancers makes the machines in front of the masters.
+func LoadBalancers(c *cluster.Cluster) plan.Part {
+	hosts := c.Hosts(v1alpha1.RoleLoadBalancer)
+	return plan.Module{Name: "load-balancers", Parts: []plan.Part{plan.PerHost{task.Prepare(c, hosts), task.LoadBalancers(c)}}}
 }
 
 // Addons installs what runs in every cluster.
@@ -60,5 +74,5 @@ func Addons(c *cluster.Cluster) plan.Part {
 
 // Ready waits until the cluster works.
 func Ready(c *cluster.Cluster) plan.Part {
-	return plan.Module{Name: "verify", Parts: []plan.Part{task.Ready(c, c.Nodes()), task.AddonsReady(c)}}
+	return plan.Module{Name: "verify", Parts: []plan.Part{plan.If(c.Balancer() != "", task.Endpoint(c)), task.Ready(c, c.Nodes()), task.AddonsReady(c)}}
 }

@@ -15,8 +15,9 @@ func Create(c *cluster.Cluster) plan.Pipeline {
 	return plan.Pipeline{Name: "create", Parts: []plan.Part{
 		plan.Parallel{
 			downloads.Opens(task.Download(c)),
-			plan.Module{Parts: []plan.Part{task.Prepare(c, c.Masters()), module.Masters(c, downloads, api)}},
-			plan.PerHost{task.Prepare(c, c.Workers()), module.Machines(c, c.Workers(), downloads), api.Holds(module.Join(c, c.Workers()))},
+			plan.Module{Parts: []plan.Part{task.Prepare(c, c.Control()), module.Masters(c, downloads, api)}},
+			plan.PerHost{task.Prepare(c, c.Workers()), module.Machines(c, c.Workers(), downloads), module.Join(c, c.Workers(), api)},
+			module.LoadBalancers(c),
 		},
 		module.Ready(c),
 	}}

@@ -16,6 +16,7 @@ var images = map[string]string{
 	"etcd":                    "registry.k8s.io/etcd:{version}-0",
 	"flannel":                 "ghcr.io/flannel-io/flannel:v{version}",
 	"flannel-cni":             "ghcr.io/flannel-io/flannel-cni-plugin:v{version}",
+	"haproxy":                 "docker.io/library/haproxy:{version}",
 	"kube-apiserver":          "registry.k8s.io/kube-apiserver:v{version}",
 	"kube-controller-manager": "registry.k8s.io/kube-controller-manager:v{version}",
 	"kube-proxy":              "registry.k8s.io/kube-proxy:v{version}",
@@ -24,6 +25,7 @@ var images = map[string]string{
 	"local-path":              "docker.io/rancher/local-path-provisioner:v{version}",
 	"metrics-server":          "registry.k8s.io/metrics-server/metrics-server:v{version}",
 	"node-local-dns":          "registry.k8s.io/dns/k8s-dns-node-cache:{version}",
+	"nginx":                   "docker.io/library/nginx:{version}",
 	"pause":                   "registry.k8s.io/pause:{version}",
 }
 

@@ -18,15 +18,24 @@ type Block struct {
 	End     string      // last marker line
 	Content Content     // what stands between: lines, each ended
 	Mode    fs.FileMode // of the file when it has to be made
+	Until   string      `json:",omitempty"` // a file: until it is there, First stands in the place of Content
+	First   Content     `json:",omitempty"`
 }
 
 func (b Block) String() string { return "block in " + b.Path }
 
 // Precheck reads the file.
 func (b Block) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
-	old, err := r.ReadFiles(ctx, b.Path)
+	paths := []string{b.Path}
+	if b.Until != "" {
+		paths = append(paths, b.Until)
+	}
+	old, err := r.ReadFiles(ctx, paths...)
 	if err != nil {
 		return nil, err
+	}
+	if _, there := old[b.Until]; b.Until != "" && !there {
+		b.Content = b.First
 	}
 	was, exists := old[b.Path]
 	if !exists {

@@ -49,13 +49,14 @@ func (s Service) files() (Files, string, error) {
 // state asks systemd and the running process, which is systemd itself, with another
 // environment or none, for a moment after the start: systemd waits for the program
 // only with Type=exec, unknown before version 240. (And systemctl before 230 has no
-// --value.)
+// --value.) A program that writes its title over its environment has that in a file,
+// see Unit.Titled.
 const state = `systemctl show %[1]s -p ActiveState,UnitFileState,NeedDaemonReload,MainPID
 p=$(systemctl show %[1]s -p MainPID); p=${p#*=}; i=0; env=
 while [ "${p:-0}" -gt 0 ] && [ $i -lt 40 ] && exe=$(readlink "/proc/$p/exe"); do
 env=$(tr '\0' '\n' <"/proc/$p/environ"); case $exe in */systemd|*/systemd-executor) env= ;; esac
 if [ -n "$env" ]; then break; fi; i=$((i+1)); sleep 0.05
-done; printf '%%s\n' "$env" | grep KUBEXM_DIGEST; true`
+done; if [ -n "$env" ] && [ -e /run/kubexm-%[1]s/environ ]; then env=$(cat /run/kubexm-%[1]s/environ); fi; printf '%%s\n' "$env" | grep KUBEXM_DIGEST; true`
 
 // Precheck looks at the unit files, at systemd and at the running process.
 func (s Service) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {

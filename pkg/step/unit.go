@@ -1,6 +1,10 @@
 package step
 
-import "github.com/kubexm/kubexm/pkg/templates"
+import (
+	"slices"
+
+	"github.com/kubexm/kubexm/pkg/templates"
+)
 
 // Unit describes a systemd service that runs one program: the unit file is
 // small, the drop-in has the full command line.
@@ -16,12 +20,18 @@ type Unit struct {
 	Settings      []string          // further lines of the [Service] section
 	Reads         []Step            // the steps that bring what the program reads
 	Hold          []string          // see Service
+	Titled        bool              // the program writes its title over its environment, as nginx does
 }
 
 // Service returns the step that ensures the unit.
 func (u Unit) Service() Service {
 	if u.Type == "" {
 		u.Type = "simple"
+	}
+	if u.Titled {
+		dir := "kubexm-" + u.Name
+		u.Settings = append(slices.Clone(u.Settings), "RuntimeDirectory="+dir)
+		u.Before = append(slices.Clone(u.Before), "/bin/sh -c 'printenv KUBEXM_DIGEST | sed s/^/KUBEXM_DIGEST=/ >/run/"+dir+"/environ'")
 	}
 	return Service{
 		Name: u.Name, Reads: u.Reads, Hold: u.Hold,

@@ -3,6 +3,9 @@
 package task
 
 import (
+	"slices"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/step"
@@ -14,6 +17,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/step/host"
 	"github.com/kubexm/kubexm/pkg/step/kubeadm"
 	"github.com/kubexm/kubexm/pkg/step/kubelet"
+	"github.com/kubexm/kubexm/pkg/step/loadbalancer"
 )
 
 // on is a task whose steps are made for each host.
@@ -23,7 +27,11 @@ func on(name string, hosts []string, steps func(host string) []step.Step) plan.T
 
 // Prepare makes the operating system of hosts ready.
 func Prepare(c *cluster.Cluster, hosts []string) plan.Task {
+	nodes := c.Nodes()
 	return on("prepare", hosts, func(h string) []step.Step {
+		if !slices.Contains(nodes, h) { // a load balancer, or a member of etcd
+			return []step.Step{host.Record(c), host.Hosts(c, h)}
+		}
 		return []step.Step{host.Record(c), host.Hosts(c, h), host.SwapOff(), host.Packages(c, h), host.Modules(c), host.Sysctl(c)}
 	})
 }
@@ -57,20 +65,46 @@ func KubeadmPrograms(c *cluster.Cluster, hosts []string) plan.Task {
 // KubeadmInit makes the control plane of the first master.
 func KubeadmInit(c *cluster.Cluster) plan.Task {
 	return on("init", []string{c.FirstMaster()}, func(h string) []step.Step {
-		local := c.Spec.Etcd.Type == "kubeadm"
-		steps := []step.Step{kubeadm.PKI(c, local)}
+		local := c.Spec.Etcd.Type == v1alpha1.TypeKubeadm
 		conf := kubeadm.LocalEtcd(c)
 		if !local {
-			steps = append(steps, etcd.ClientCerts(c, h))
-			conf = kubeadm.ExternalEtcd(etcd.URLs(c), etcd.CAFile, etcd.CertFile(h), etcd.KeyFile(h))
+			conf = kubeadm.ExternalEtcd(etcd.URLs(c), etcd.CAFile, etcd.CertFile(c, h), etcd.KeyFile(c, h))
 		}
-		return append(steps, kubeadm.NewInit(c, h, conf, kubelet.Args(c, h)), step.APIReady{API: c.API(h)})
+		return slices.Concat(masterPKI(c, h), []step.Step{kubeadm.NewInit(c, h, conf, kubelet.Args(c, h)), step.APIReady{API: c.API(h)}}, kubeVIP(c, h))
 	})
+}
+
+// masterPKI is what kubeadm must find on a master.
+func masterPKI(c *cluster.Cluster, host string) []step.Step {
+	local := c.Spec.Etcd.Type == v1alpha1.TypeKubeadm
+	steps := []step.Step{kubeadm.PKI(c, local)}
+	if !local {
+		steps = append(steps, etcd.ClientCerts(c, host))
+	}
+	return steps
+}
+
+// KubeadmJoinMasters makes further masters, one after the other where that adds
+// members to etcd.
+func KubeadmJoinMasters(c *cluster.Cluster, hosts []string) plan.Task {
+	t := on("join", hosts, func(h string) []step.Step {
+		return slices.Concat(masterPKI(c, h), kubeadmJoin(c, h), []step.Step{step.APIReady{API: c.API(h)}}, kubeVIP(c, h))
+	})
+	if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm {
+		t.Serial = 1
+	}
+	return t
 }
 
 // KubeadmJoin makes nodes of workers.
 func KubeadmJoin(c *cluster.Cluster, hosts []string) plan.Task {
-	return on("join", hosts, func(h string) []step.Step { return []step.Step{kubeadm.NewJoin(c, h, kubelet.Args(c, h))} })
+	return on("join", hosts, func(h string) []step.Step { return kubeadmJoin(c, h) })
+}
+
+// kubeadmJoin joins a host through the first master, and then turns the name of the
+// endpoint to where it is to lead.
+func kubeadmJoin(c *cluster.Cluster, h string) []step.Step {
+	return []step.Step{kubeadm.NewJoin(c, h, kubelet.Args(c, h)), host.Hosts(c, h)}
 }
 
 // ControlPlanePrograms puts programs of the control plane on masters.
@@ -89,7 +123,7 @@ func APIServer(c *cluster.Cluster) plan.Task {
 	return on("apiserver", c.Masters(), func(h string) []step.Step {
 		return []step.Step{
 			controlplane.PKI(c, h), controlplane.Kubeconfigs(c), etcd.ClientCerts(c, h),
-			controlplane.APIServer(c, h, etcd.URLs(c), etcd.CAFile, etcd.CertFile(h), etcd.KeyFile(h), etcd.ClientCerts(c, h)),
+			controlplane.APIServer(c, h, etcd.URLs(c), etcd.CAFile, etcd.CertFile(c, h), etcd.KeyFile(c, h), etcd.ClientCerts(c, h)),
 			step.APIReady{API: c.API(h)},
 		}
 	})
@@ -121,7 +155,9 @@ func NodePrograms(c *cluster.Cluster, hosts []string) plan.Task {
 
 // NodeServices runs kubelet and kube-proxy.
 func NodeServices(c *cluster.Cluster, hosts []string) plan.Task {
-	return on("node", hosts, func(h string) []step.Step { return []step.Step{kubelet.Service(c, h), controlplane.Proxy(c, h)} })
+	return on("node", hosts, func(h string) []step.Step {
+		return append(kubeVIP(c, h), kubelet.Service(c, h), controlplane.Proxy(c, h))
+	})
 }
 
 // Network installs the network plugin.
@@ -132,6 +168,38 @@ func Network(c *cluster.Cluster) plan.Task {
 // DNS installs the cluster's DNS server.
 func DNS(c *cluster.Cluster) plan.Task {
 	return on("dns", []string{c.FirstMaster()}, func(string) []step.Step { return []step.Step{addon.CoreDNS(c)} })
+}
+
+// LocalProxy runs the proxy of workers by which they reach the API servers.
+func LocalProxy(c *cluster.Cluster, hosts []string) plan.Task {
+	const local = "127.0.0.1"
+	return on("proxy", hosts, func(h string) []step.Step {
+		if c.Kubeadm() {
+			return []step.Step{loadbalancer.Pod(c, h, local)}
+		}
+		return []step.Step{loadbalancer.Packages(c, h), loadbalancer.Service(c, h, local)}
+	})
+}
+
+// LoadBalancers runs the load balancers in front of the masters.
+func LoadBalancers(c *cluster.Cluster) plan.Task {
+	return on("proxy", c.Hosts(v1alpha1.RoleLoadBalancer), func(h string) []step.Step {
+		return []step.Step{loadbalancer.Packages(c, h, "keepalived"), loadbalancer.Service(c, h, "*"), loadbalancer.Keepalived(c, h)}
+	})
+}
+
+// kubeVIP runs kube-vip on a master, where it is the load balancer.
+func kubeVIP(c *cluster.Cluster, host string) []step.Step {
+	if c.Balancer() != v1alpha1.BalancerKubeVIP || !c.Host(host).Is(v1alpha1.RoleMaster) {
+		return nil
+	}
+	return []step.Step{loadbalancer.KubeVIP(c, host)}
+}
+
+// Endpoint waits until workers reach an API server by the name that stands in every
+// kubeconfig.
+func Endpoint(c *cluster.Cluster) plan.Task {
+	return on("endpoint", c.Workers(), func(h string) []step.Step { return []step.Step{step.APIReady{API: c.EndpointAPI(h)}} })
 }
 
 // Ready waits for nodes and gives them their labels and taints.

@@ -36,10 +36,20 @@ var data = map[string][]any{
 		Corefile, ClusterIP, Image, Digest string
 		Replicas                           int
 	}{".:53 {\n    errors\n}", "10.233.0.10", "registry.k8s.io/coredns/coredns:v1.14.6", "0123456789abcdef", 2}},
-	"flannel/flannel": {flannel{"10.233.64.0/18", "vxlan", "ghcr.io/flannel-io/flannel:v0.28.9", "ghcr.io/flannel-io/flannel-cni-plugin:v1.9.1-flannel3", "0123456789abcdef", true, "lb.kubexm.local", 6443}},
-	"kubernetes/rbac": {struct{ AdminGroup, KubeletClientUser string }{"kubeadm:cluster-admins", "kube-apiserver-kubelet-client"}},
-	"systemd/dropin":  {unit{Command: "/usr/local/bin/etcd"}, full},
-	"systemd/unit":    {unit{Description: "etcd", Documentation: "https://etcd.io", Type: "notify"}, full},
+	"flannel/flannel":      {flannel{"10.233.64.0/18", "vxlan", "ghcr.io/flannel-io/flannel:v0.28.9", "ghcr.io/flannel-io/flannel-cni-plugin:v1.9.1-flannel3", "0123456789abcdef", true, "lb.kubexm.local", 6443}},
+	"loadbalancer/haproxy": {proxied},
+	"loadbalancer/nginx":   {proxied},
+	"loadbalancer/keepalived": {map[string]any{
+		"Name": "lb1", "State": "MASTER", "Interface": "eth0", "IP": "10.0.0.21", "VIP": "10.0.0.100", "Port": 6443, "RouterID": 100, "Priority": 150,
+		"Peers": []string{"10.0.0.22"},
+	}},
+	"loadbalancer/proxy-pod": {map[string]any{
+		"Proxy": "haproxy", "Image": "haproxy:3", "Digest": "abc", "Config": "/etc/haproxy/haproxy.cfg", "Command": []string{"haproxy", "-db"}, "Port": 6443,
+	}},
+	"loadbalancer/kube-vip": {vip("arp"), vip("bgp")},
+	"kubernetes/rbac":       {struct{ AdminGroup, KubeletClientUser string }{"kubeadm:cluster-admins", "kube-apiserver-kubelet-client"}},
+	"systemd/dropin":        {unit{Command: "/usr/local/bin/etcd"}, full},
+	"systemd/unit":          {unit{Description: "etcd", Documentation: "https://etcd.io", Type: "notify"}, full},
 }
 
 var full = unit{
@@ -64,6 +74,17 @@ type flannel struct {
 	NFTables                                  bool
 	APIHost                                   string
 	APIPort                                   int
+}
+
+var proxied = map[string]any{
+	"Bind": "*", "Port": 6443, "Connections": 20000, "Masters": []map[string]string{{"Name": "node1", "IP": "10.0.0.11"}, {"Name": "node2", "IP": "10.0.0.12"}},
+}
+
+func vip(mode string) map[string]any {
+	return map[string]any{
+		"Image": "kube-vip:v1", "VIP": "10.0.0.100", "Interface": "eth0", "Mode": mode, "IP": "10.0.0.11", "Port": 6443,
+		"ASN": 64512, "Peers": "10.0.0.1:64513::false", "HoldTime": "30",
+	}
 }
 
 // TestTemplates renders every template there is; one without data here fails.

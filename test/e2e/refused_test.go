@@ -45,6 +45,7 @@ func TestRefused(t *testing.T) {
 		},
 		{
 			name:    "host down",
+			edits:   []edit{impatient},
 			prepare: func(t *testing.T, _ *cluster) { must(t, the.bed.Poweroff(t.Context(), node2)) },
 			undo:    func(t *testing.T) { must(t, the.bed.Start(t.Context(), node2)) },
 			code:    fault.ExitFailed,
@@ -78,7 +79,7 @@ func TestRefused(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			refused := newCluster(t, 1, where{work: t.TempDir()}, append(c.edits, impatient)...)
+			refused := newCluster(t, 1, where{work: t.TempDir()}, c.edits...)
 			if c.prepare != nil {
 				c.prepare(t, refused)
 			}

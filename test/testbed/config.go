@@ -21,7 +21,7 @@ var clusterTemplate string
 type ConfigOptions struct {
 	Name       string // of the cluster; empty: testbed
 	Nodes      int    // how many of the nodes, from node1
-	Row        int    // of the deployment matrix: 1 is kubeadm with its own etcd, 2 is kubexm with binaries, 3 is kubeadm with etcd as a binary
+	Row        int    // of the deployment matrix, see Rows
 	Kubernetes string // version or minor version; empty: the newest that can be built
 	Upstream   bool   // as in the real world: no mirror, and kubexm chooses the versions
 }
@@ -29,7 +29,7 @@ type ConfigOptions struct {
 // configData is what the template is fed.
 type configData struct {
 	Name, User, KeyFile, SudoPassword, Arch, Type string
-	EtcdType                                      string
+	EtcdType, Balancer, VIP                       string
 	Upstream                                      bool
 	Files, Images                                 string // addresses of the mirror
 	Hosts                                         []configHost
@@ -42,9 +42,32 @@ type configHost struct {
 	Roles         []string
 }
 
+// Row is a way to deploy a cluster.
+type Row struct {
+	Kubernetes, Etcd string // who runs them: kubeadm or kubexm
+	Masters          int
+	Balancer         string // off, kube-vip, or the type of an internal or external load balancer
+}
+
+// external reports whether the last two nodes are load balancers.
+func (r Row) external() bool { return strings.HasPrefix(r.Balancer, "kubexm-k") }
+
+// Rows is the deployment matrix: row 1 is the first.
+var Rows = []Row{
+	{"kubeadm", "kubeadm", 1, "off"}, {"kubexm", "kubexm", 1, "off"}, {"kubeadm", "kubexm", 1, "off"},
+	{"kubeadm", "kubeadm", 3, "off"}, {"kubexm", "kubexm", 3, "off"}, {"kubeadm", "kubexm", 3, "off"},
+	{"kubeadm", "kubeadm", 3, "haproxy"}, {"kubeadm", "kubexm", 3, "haproxy"}, {"kubexm", "kubexm", 3, "haproxy"},
+	{"kubeadm", "kubeadm", 3, "nginx"}, {"kubeadm", "kubexm", 3, "nginx"}, {"kubexm", "kubexm", 3, "nginx"},
+	{"kubeadm", "kubeadm", 3, "kube-vip"}, {"kubeadm", "kubexm", 3, "kube-vip"}, {"kubexm", "kubexm", 3, "kube-vip"},
+	{"kubeadm", "kubeadm", 3, "kubexm-kh"}, {"kubeadm", "kubeadm", 3, "kubexm-kn"},
+	{"kubeadm", "kubexm", 3, "kubexm-kh"}, {"kubeadm", "kubexm", 3, "kubexm-kn"},
+	{"kubexm", "kubexm", 3, "kubexm-kh"}, {"kubexm", "kubexm", 3, "kubexm-kn"},
+}
+
 // Config writes a cluster.yaml for the first nodes, with the versions that the
-// testbed builds and the mirror as the source. The first node is master and
-// etcd, the others are workers; a single node is everything.
+// testbed builds and the mirror as the source. The first nodes are masters and etcd,
+// the last ones load balancers where the row has them, the others are workers; a
+// single node is everything.
 func (t *Testbed) Config(w io.Writer, b *build.Builder, o ConfigOptions) error {
 	nodes, err := t.Nodes()
 	if err != nil {
@@ -53,14 +76,18 @@ func (t *Testbed) Config(w io.Writer, b *build.Builder, o ConfigOptions) error {
 	if o.Nodes < 1 || o.Nodes > len(nodes) {
 		return fmt.Errorf("a cluster of %d nodes: testbed %s has %d", o.Nodes, t.Name, len(nodes))
 	}
-	if o.Row < 1 || o.Row > 3 {
-		return fmt.Errorf("no row %d of the deployment matrix here: want 1, 2 or 3", o.Row)
+	if o.Row < 1 || o.Row > len(Rows) {
+		return fmt.Errorf("no row %d of the deployment matrix here: want 1 to %d", o.Row, len(Rows))
 	}
-	kind := []string{"kubeadm", "kubexm", "kubeadm"}[o.Row-1]
+	row := Rows[o.Row-1]
+	hosts, err := row.hosts(nodes[:o.Nodes])
+	if err != nil {
+		return err
+	}
 	data := configData{
-		Name: cmp.Or(o.Name, "testbed"), Upstream: o.Upstream, User: t.User(), KeyFile: t.KeyFile(), Arch: runtime.GOARCH, Type: kind,
-		EtcdType: []string{"kubeadm", "kubexm", "kubexm"}[o.Row-1],
-		Files:    t.FilesAddress(), Images: t.ImagesAddress(), Hosts: configHosts(nodes[:o.Nodes]),
+		Name: cmp.Or(o.Name, "testbed"), Upstream: o.Upstream, User: t.User(), KeyFile: t.KeyFile(), Arch: runtime.GOARCH,
+		Type: row.Kubernetes, EtcdType: row.Etcd, Balancer: row.Balancer, VIP: t.VIP(),
+		Files: t.FilesAddress(), Images: t.ImagesAddress(), Hosts: hosts,
 		Registries: []string{"registry.k8s.io", "ghcr.io", "docker.io", "quay.io", "kubexm.test"},
 	}
 	if data.User == "kube" {
@@ -90,17 +117,27 @@ func (t *Testbed) Config(w io.Writer, b *build.Builder, o ConfigOptions) error {
 	return tmpl.Execute(w, data)
 }
 
-func configHosts(nodes []Node) []configHost {
+func (r Row) hosts(nodes []Node) ([]configHost, error) {
+	balancers := len(nodes)
+	if r.external() {
+		balancers -= 2
+	}
+	if balancers < r.Masters || len(nodes) > 1 && balancers == r.Masters {
+		return nil, fmt.Errorf("%d nodes are too few for %d masters, a worker and the load balancers", len(nodes), r.Masters)
+	}
 	var hosts []configHost
 	for i, n := range nodes {
 		roles := []string{"worker"}
-		if i == 0 {
+		switch {
+		case i < r.Masters:
 			roles = []string{"master", "etcd"}
+		case i >= balancers:
+			roles = []string{"loadbalancer"}
 		}
 		if len(nodes) == 1 {
 			roles = append(roles, "worker")
 		}
 		hosts = append(hosts, configHost{n.Name, n.Address, roles})
 	}
-	return hosts
+	return hosts, nil
 }

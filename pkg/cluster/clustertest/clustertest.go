@@ -36,10 +36,16 @@ spec:
 // changes what is known of the hosts.
 func New(t testing.TB, spec string, edit func(host string, f *runner.Facts)) *cluster.Cluster {
 	t.Helper()
-	if !strings.Contains(spec, "  network:") {
-		spec += "  network: {plugin: flannel}\n"
+	return Parse(t, frame+spec, edit)
+}
+
+// Parse plans a cluster of a whole configuration.
+func Parse(t testing.TB, text string, edit func(host string, f *runner.Facts)) *cluster.Cluster {
+	t.Helper()
+	if !strings.Contains(text, "  network:") {
+		text += "  network: {plugin: flannel}\n"
 	}
-	conf, _, err := config.Parse("cluster.yaml", []byte(frame+spec))
+	conf, _, err := config.Parse("cluster.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,6 +95,9 @@ func Text(steps ...step.Step) string {
 			unit := "/etc/systemd/system/" + s.Name + ".service"
 			show(&b, unit, 0o644, s.Unit)
 			show(&b, unit+".d/kubexm-"+s.Name+".conf", 0o644, s.DropIn)
+			for _, f := range s.Files {
+				file(&b, f)
+			}
 			for _, r := range s.Reads {
 				fmt.Fprintf(&b, "reads: %s\n", r)
 			}

@@ -39,7 +39,7 @@ func New() *Upstream {
 func (u *Upstream) Sources() map[string]string {
 	return map[string]string{
 		"https://dl.k8s.io/": u.URL + "/dl.k8s.io/", "https://github.com/": u.URL + "/github.com/",
-		"registry.k8s.io": u.URL + "/registry.k8s.io", "ghcr.io": u.URL + "/ghcr.io",
+		"registry.k8s.io": u.URL + "/registry.k8s.io", "ghcr.io": u.URL + "/ghcr.io", "docker.io": u.URL + "/docker.io",
 	}
 }
 

@@ -3,7 +3,6 @@ package runnertest
 import (
 	"errors"
 	"path"
-	"slices"
 	"strings"
 )
 
@@ -51,9 +50,18 @@ func (c *Call) write(p, text string, mode uint32) {
 
 func (c *Call) kubeadmInit(config string) int {
 	const dir = "/etc/kubernetes/"
+	c.controlPlane(strings.Contains(config, "\n  local:"))
+	c.writeNew(dir+"super-admin.conf", "kubeconfig", 0o600)
+	c.writeNew(dir+"kubelet.conf", "kubeconfig", 0o600)
+	return c.kubeletStart(config)
+}
+
+// controlPlane makes the files of a master.
+func (c *Call) controlPlane(etcd bool) {
+	const dir = "/etc/kubernetes/"
 	pairs := []string{"ca", "apiserver", "apiserver-kubelet-client", "front-proxy-ca", "front-proxy-client"}
 	static := []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"}
-	if strings.Contains(config, "\n  local:") {
+	if etcd {
 		pairs = append(pairs, "etcd/ca", "etcd/server", "etcd/peer", "etcd/healthcheck-client", "apiserver-etcd-client")
 		static = append(static, "etcd")
 	}
@@ -63,20 +71,16 @@ func (c *Call) kubeadmInit(config string) int {
 	}
 	c.writeNew(dir+"pki/sa.key", "key sa", 0o600)
 	c.writeNew(dir+"pki/sa.pub", "public key sa", 0o600)
-	for _, f := range []string{"admin.conf", "super-admin.conf", "kubelet.conf", "controller-manager.conf", "scheduler.conf"} {
+	for _, f := range []string{"admin.conf", "controller-manager.conf", "scheduler.conf"} {
 		c.writeNew(dir+f, "kubeconfig", 0o600)
-	}
-	if status := c.kubeletStart(config); status != 0 {
-		return status
 	}
 	for _, m := range static {
 		c.write(dir+"manifests/"+m+".yaml", "static pod "+m, 0o600)
 		c.AddPod(m)
 	}
-	if slices.Contains(static, "etcd") {
+	if etcd {
 		c.must(c.fs.mkdirAll("/var/lib/etcd/member", 0o700))
 	}
-	return 0
 }
 
 // writeNew writes a file unless it is there, as kubeadm's phases do.
@@ -106,6 +110,9 @@ func (c *Call) kubeadmJoin(config string) int {
 	}
 	c.write(dir+"bootstrap-kubelet.conf", "kubeconfig", 0o600)
 	c.writeNew(dir+"pki/ca.crt", "certificate ca", 0o644)
+	if strings.Contains(config, "controlPlane:") {
+		c.controlPlane(c.fs.exists(dir + "pki/etcd/ca.crt"))
+	}
 	if status := c.kubeletStart(config); status != 0 {
 		return status
 	}

@@ -322,13 +322,19 @@ func dnf(c *Call) int {
 // repositories of both families of distributions.
 func nodePackages() map[string]Package {
 	repo := map[string]Package{}
-	for _, n := range strings.Fields("conntrack conntrack-tools ebtables ethtool ipset socat ipvsadm nftables iptables libnftables1 libxtables12 libwrap0") {
+	for _, n := range strings.Fields("conntrack conntrack-tools ebtables ethtool ipset socat ipvsadm nftables iptables libnginx-mod-stream nginx-mod-stream libnftables1 libxtables12 libwrap0") {
 		repo[n] = Package{Files: map[string]string{"/usr/share/doc/" + n + "/copyright": n + "\n"}}
 	}
 	for n, files := range map[string]string{"nftables": "nft", "iptables": "iptables-save iptables-restore ip6tables-save ip6tables-restore", "ipvsadm": "ipvsadm"} {
 		for _, f := range strings.Fields(files) {
 			repo[n].Files["/usr/sbin/"+f] = "ELF"
 		}
+	}
+	for n, conf := range map[string]string{"haproxy": "haproxy/haproxy.cfg", "nginx": "nginx/nginx.conf", "keepalived": "keepalived/keepalived.conf"} {
+		repo[n] = Package{Units: []string{n + ".service"}, Files: map[string]string{
+			"/usr/sbin/" + n: "ELF", "/etc/" + conf: "# the distribution's\n",
+			"/lib/systemd/system/" + n + ".service": "[Service]\nExecStart=/usr/sbin/" + n + "\n[Install]\nWantedBy=multi-user.target\n",
+		}}
 	}
 	for n, depends := range map[string]string{"nftables": "libnftables1", "iptables": "libxtables12", "socat": "libwrap0"} {
 		p := repo[n]

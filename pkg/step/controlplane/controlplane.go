@@ -159,7 +159,7 @@ func Proxy(c *cluster.Cluster, host string) step.Step {
 	return step.Unit{
 		Name: "kube-proxy", Description: "Kubernetes service proxy", Documentation: docs, After: "network-online.target",
 		Command: binDir + "/kube-proxy", Args: map[string]string{"config": proxyDir + "config.yaml"},
-		Settings: step.Limits(c.FactsOf(host).CanRaiseLimits(), "-999"),
+		Settings: append(step.Limits(c.FactsOf(host).CanRaiseLimits(), "-999"), "TimeoutStopSec=10"), // without an API server it may not end
 		Reads:    []step.Step{Programs(c, host, "kube-proxy"), ProxyConfig(c, host)},
 	}.Service()
 }

@@ -29,7 +29,7 @@ func TestRendered(t *testing.T) {
 			c := clustertest.New(t, spec+"  etcd: {type: kubexm}\n", nil)
 			golden.Equal(t, clustertest.Text(
 				controlplane.PKI(c, "node1"), controlplane.Kubeconfigs(c),
-				controlplane.APIServer(c, "node1", etcd.URLs(c), etcd.CAFile, etcd.CertFile("node1"), etcd.KeyFile("node1"), etcd.ClientCerts(c, "node1")),
+				controlplane.APIServer(c, "node1", etcd.URLs(c), etcd.CAFile, etcd.CertFile(c, "node1"), etcd.KeyFile(c, "node1"), etcd.ClientCerts(c, "node1")),
 				controlplane.ControllerManager(c, "node1"), controlplane.Scheduler(c, "node1"), controlplane.RBAC(c, "node1"),
 				controlplane.ProxyConfig(c, "node2"), controlplane.Proxy(c, "node2"),
 			))

@@ -31,7 +31,16 @@ func MemberCerts(c *cluster.Cluster, host string) step.Step {
 
 // ClientCerts writes with what a master's API server calls etcd.
 func ClientCerts(c *cluster.Cluster, host string) step.Step {
-	return step.Files{What: "etcd client certificate", List: pair("node-"+host, c.Leaf(pki.EtcdClient(host)))}
+	return step.Files{What: "etcd client certificate", List: append(caFile(c), pair(client(c, host), c.Leaf(pki.EtcdClient(host)))...)}
+}
+
+// client is the name of the API server's certificate on a host. kubeadm has one name
+// for all masters.
+func client(c *cluster.Cluster, host string) string {
+	if c.Kubeadm() {
+		return "apiserver"
+	}
+	return "node-" + host
 }
 
 func caFile(c *cluster.Cluster) []step.File {
@@ -42,10 +51,12 @@ func caFile(c *cluster.Cluster) []step.File {
 const CAFile = SSLDir + "/ca.pem"
 
 // CertFile and KeyFile are with what the API server on a host calls etcd.
-func CertFile(host string) string { return SSLDir + "/node-" + host + ".pem" }
+func CertFile(c *cluster.Cluster, host string) string { return SSLDir + "/" + client(c, host) + ".pem" }
 
 // KeyFile is the key of CertFile.
-func KeyFile(host string) string { return SSLDir + "/node-" + host + "-key.pem" }
+func KeyFile(c *cluster.Cluster, host string) string {
+	return SSLDir + "/" + client(c, host) + "-key.pem"
+}
 
 func pair(name string, p *pki.Pair) []step.File {
 	return []step.File{

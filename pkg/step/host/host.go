@@ -13,6 +13,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/step/kubeadm"
 )
 
 // Record notes on the host which cluster it belongs to: its name, and the pin of
@@ -23,21 +24,30 @@ func Record(c *cluster.Cluster) step.Step {
 }
 
 // Hosts keeps the names of all hosts, of the API endpoint and of the
-// configuration's further hosts in /etc/hosts.
+// configuration's further hosts in /etc/hosts. kubeadm joins a host through the
+// first master; after that the name of the endpoint leads where it is to lead.
 func Hosts(c *cluster.Cluster, host string) step.Step {
+	block := step.Block{
+		Path: "/etc/hosts", Begin: "# BEGIN KubeXM Managed Block", End: "# END KubeXM Managed Block",
+		Content: hostLines(c, c.EndpointIP(host)), Mode: 0o644,
+	}
+	if first := c.IP(c.FirstMaster()); c.Kubeadm() && slices.Contains(c.Nodes(), host) && c.EndpointIP(host) != first {
+		block.Until, block.First = kubeadm.Done, hostLines(c, first)
+	}
+	return block
+}
+
+func hostLines(c *cluster.Cluster, endpoint string) []byte {
 	var lines bytes.Buffer
 	for i := range c.Spec.Hosts {
 		h := &c.Spec.Hosts[i]
 		fmt.Fprintf(&lines, "%s %s.%s.%s %s\n", h.InternalAddress, h.Name, c.Name, c.Spec.Kubernetes.DNSDomain, h.Name)
 	}
-	fmt.Fprintf(&lines, "%s %s\n", c.EndpointIP(host), c.Spec.LoadBalancer.Domain)
+	fmt.Fprintf(&lines, "%s %s\n", endpoint, c.Spec.LoadBalancer.Domain)
 	for _, e := range c.Spec.Extra.Hosts {
 		fmt.Fprintf(&lines, "%s %s\n", e.Address, e.Domain)
 	}
-	return step.Block{
-		Path: "/etc/hosts", Begin: "# BEGIN KubeXM Managed Block", End: "# END KubeXM Managed Block",
-		Content: lines.Bytes(), Mode: 0o644,
-	}
+	return lines.Bytes()
 }
 
 // SwapOff turns swap off now and in /etc/fstab; a kubelet does not start with it.

@@ -111,8 +111,13 @@ type discovery struct {
 	File discoveryFile `json:"file"`
 }
 
+type controlPlane struct {
+	LocalAPIEndpoint apiEndpoint `json:"localAPIEndpoint"`
+}
+
 type joinConfiguration struct {
 	metav1.TypeMeta
+	ControlPlane     *controlPlane    `json:"controlPlane,omitempty"`
 	Discovery        discovery        `json:"discovery"`
 	NodeRegistration nodeRegistration `json:"nodeRegistration"`
 }

@@ -15,6 +15,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/kube"
@@ -29,8 +30,8 @@ const (
 	pkiDir     = "/etc/kubernetes/pki/"
 	configPath = "/etc/kubernetes/kubeadm-config.yaml"
 
-	// Done is there when kubeadm init has finished.
-	Done = runner.StateDir + "/kubeadm-init"
+	// Done is there when kubeadm has made a node of the host.
+	Done = runner.StateDir + "/kubeadm"
 
 	kubeletConfig    = "/var/lib/kubelet/config.yaml"
 	containerdSocket = "unix:///run/containerd/containerd.sock"
@@ -51,7 +52,7 @@ func Programs(c *cluster.Cluster, host string) step.Step {
 // connection is waited for. All its phases can be run again over what is there.
 const exclusive = "flock -w 300 /run/lock/kubexm-kubeadm " + program + " "
 
-// PKI gives the first master the authorities and the service-account key that
+// PKI gives a master the authorities and the service-account key that
 // were chosen on the control machine; kubeadm signs all else with them.
 func PKI(c *cluster.Cluster, withEtcd bool) step.Step {
 	files := []step.File{}
@@ -138,7 +139,7 @@ func (i Init) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 	}, nil
 }
 
-// Join makes a worker of a host. The node's first certificate is made for this one
+// Join makes a node of a host, a master or a worker. The node's first certificate is made for this one
 // join: a kubelet that had to ask for one would wait until the controller manager,
 // which has just started, signs it, and after that for what it gave up meanwhile.
 type Join struct {
@@ -158,10 +159,14 @@ const (
 	currentPath   = "/var/lib/kubelet/pki/kubelet-client-current.pem" // where the kubelet looks, and links to what it renews
 )
 
-// NewJoin returns the step that joins a worker; kubelet are the flags of its kubelet.
+// NewJoin returns the step that joins a host; kubelet are the flags of its kubelet. A
+// master needs PKI before.
 func NewJoin(c *cluster.Cluster, host string, kubelet map[string]string) step.Step {
 	conf := joinConfiguration{
 		TypeMeta: kind("JoinConfiguration"), Discovery: discovery{discoveryFile{discoveryPath}}, NodeRegistration: registration(c, host, kubelet),
+	}
+	if c.Host(host).Is(v1alpha1.RoleMaster) {
+		conf.ControlPlane = &controlPlane{apiEndpoint{c.IP(host), c.APIPort()}}
 	}
 	return step.With(Join{
 		Node: host, Config: c.YAML(conf), Server: c.Endpoint(), CA: c.CA(pki.Kubernetes).Cert,
@@ -171,15 +176,15 @@ func NewJoin(c *cluster.Cluster, host string, kubelet map[string]string) step.St
 
 func (Join) String() string { return "kubeadm join" }
 
-// Precheck looks for what a finished kubeadm leaves: the kubelet has its own
-// credentials, and those it started with are gone.
+// Precheck looks for what a finished kubeadm leaves: its mark, the kubelet's own
+// credentials, and none of those it started with.
 func (j Join) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
-	done := []string{kubeletPath, kubeletConfig}
-	have, err := r.Exists(ctx, kubeletPath, kubeletConfig, bootstrapPath, discoveryPath, configPath)
+	done := []string{kubeletPath, kubeletConfig, Done}
+	have, err := r.Exists(ctx, append(done, bootstrapPath, discoveryPath, configPath)...)
 	if err != nil || slices.Equal(have, done) {
 		return nil, err
 	}
-	joined := len(have) > 2 && slices.Equal(have[:2], done) && have[2] != bootstrapPath
+	joined := len(have) > 3 && slices.Equal(have[:3], done)
 	rollback := reset(r)
 	if joined {
 		rollback = nil // a node that works stays one
@@ -233,7 +238,7 @@ func (j Join) join(ctx context.Context, r *runner.Runner) error {
 	if err != nil {
 		return fmt.Errorf("giving the node its certificate: %w", err)
 	}
-	return run(ctx, r, "join --skip-phases=preflight --config "+configPath)
+	return run(ctx, r, "join --skip-phases=preflight --config "+configPath+" && touch "+Done)
 }
 
 // tokens matches bootstrap tokens, which kubeadm init tells.

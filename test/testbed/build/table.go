@@ -106,6 +106,10 @@ func components() []Component {
 			Programs: map[string]string{"crictl": "sigs.k8s.io/cri-tools/cmd/crictl"}, publish: publishCrictl,
 		},
 		{Name: "coredns", set: "coredns-slim", module: "github.com/coredns/coredns", Programs: map[string]string{"coredns": "kubexm.test/components/coredns"}},
+		{
+			Name: "kube-vip", set: "kube-vip", module: "github.com/kube-vip/kube-vip", flags: "-X main.Version={V}",
+			Programs: map[string]string{"kube-vip": "github.com/kube-vip/kube-vip"},
+		},
 		own("pause"), own("probe"),
 	}
 }

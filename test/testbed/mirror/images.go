@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/test/testbed/build"
 	"github.com/kubexm/kubexm/test/testbed/host"
 )
@@ -85,6 +86,7 @@ func addOwn(b *build.Builder, table []build.Component, images []Image) ([]Image,
 	}{
 		{"flannel", "ghcr.io/flannel-io/flannel", "/opt/bin", []string{"flanneld", "install-conf"}},
 		{"flannel-cni", "ghcr.io/flannel-io/flannel-cni-plugin", "/", []string{"flannel"}},
+		{"kube-vip", "ghcr.io/kube-vip/kube-vip", "/", []string{"kube-vip"}},
 	} {
 		c, err := build.Find(table, i.component)
 		if err != nil {
@@ -96,6 +98,11 @@ func addOwn(b *build.Builder, table []build.Component, images []Image) ([]Image,
 		}
 		images = append(images, image)
 	}
+	versions := config.VersionsFor("")
+	images = append(images, // Debian's in the place of upstream's
+		Image{Ref: "docker.io/library/haproxy:" + versions.HAProxy, Entrypoint: "/usr/sbin/haproxy", Tools: true},
+		Image{Ref: "docker.io/library/nginx:" + versions.Nginx, Entrypoint: "/usr/sbin/nginx", Tools: true},
+	)
 	probe, err := Probe(b)
 	return append(images, probe), err
 }
@@ -275,16 +282,19 @@ func relative(files map[string]string) map[string]string {
 // whose nft may not understand the tables that are made from inside.
 const toolsRelease = "trixie"
 
-// toolPackages are what kube-proxy and flannel call, and a shell with cp.
-const toolPackages = "base-files,iptables,nftables,conntrack,ipset,kmod,iproute2,dash,coreutils,grep,sed,mount,libc6,ca-certificates"
+// toolPackages are what kube-proxy and flannel call, a shell with cp, and the proxies of
+// load balancers.
+const toolPackages = "base-files,iptables,nftables,conntrack,ipset,kmod,iproute2,dash,coreutils,grep,sed,mount,libc6,ca-certificates,haproxy,nginx,libnginx-mod-stream"
 
 // toolsHook does what the packages' scripts would have done: they are not run.
 const toolsHook = `cd "$1"
 for t in iptables ip6tables; do for k in "" -save -restore; do ln -sf xtables-nft-multi usr/sbin/$t$k; done; done
 ln -sf ebtables-nft usr/sbin/ebtables
 rm -rf usr/share/doc usr/share/locale usr/share/info usr/share/lintian var/cache/apt var/lib/apt
-printf 'root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n' > etc/passwd
-printf 'root:x:0:\nnogroup:x:65534:\n' > etc/group
+mkdir -p etc/nginx/modules-enabled var/lib/nginx var/log/nginx
+ln -sf /usr/share/nginx/modules-available/mod-stream.conf etc/nginx/modules-enabled/
+printf 'root:x:0:0:root:/root:/bin/sh\ndaemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n' > etc/passwd
+printf 'root:x:0:\ndaemon:x:1:\nnogroup:x:65534:\n' > etc/group
 mkdir -p tmp && chmod 1777 tmp`
 
 // tools returns the tar of the Debian below images that need iptables.

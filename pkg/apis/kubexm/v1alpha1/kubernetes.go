@@ -182,6 +182,22 @@ type Runtime struct {
 	DataRoot string `json:"dataRoot,omitempty"`
 }
 
+// Modes of the load balancer.
+const (
+	BalancerInternal = "internal"
+	BalancerExternal = "external"
+	BalancerKubeVIP  = "kube-vip"
+)
+
+// Programs that spread connections, and types of an external load balancer.
+const (
+	ProxyHAProxy    = "haproxy"
+	ProxyNginx      = "nginx"
+	ExternalHAProxy = "kubexm-kh"
+	ExternalNginx   = "kubexm-kn"
+	ExternalOwn     = "external"
+)
+
 // LoadBalancer configures how the API server is reached.
 type LoadBalancer struct {
 	// Whether there is a load balancer. Default: true with several masters, false with one.
@@ -198,7 +214,7 @@ type LoadBalancer struct {
 	VIP string `json:"vip,omitempty"`
 	// Name of the API server's endpoint.
 	Domain string `json:"domain,omitempty" jsonschema:"default=lb.kubexm.local"`
-	// TCP port of the API server's endpoint.
+	// TCP port of the API server's endpoint, and of every API server behind it.
 	Port int `json:"port,omitempty" jsonschema:"default=6443,minimum=1,maximum=65535"`
 }
 

@@ -136,7 +136,7 @@ func configCommand() *cobra.Command {
 			return t.Config(cmd.OutOrStdout(), b, o)
 		},
 	}
-	cmd.Flags().IntVar(&o.Row, "rows", 1, "row of the deployment matrix: 1 (kubeadm), 2 (kubexm) or 3 (kubeadm with etcd as a binary)")
+	cmd.Flags().IntVar(&o.Row, "rows", 1, "row of the deployment matrix, 1 to 21 (see Rows of the package)")
 	cmd.Flags().StringVar(&o.Kubernetes, "kubernetes", "", "version or minor version")
 	return cmd
 }

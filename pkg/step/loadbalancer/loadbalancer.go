@@ -1,0 +1,156 @@
+// Package loadbalancer holds the steps by which API servers are reached when one of
+// them, or a load balancer itself, is lost.
+package loadbalancer
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/templates"
+)
+
+// manifests is where the kubelet looks for static pods.
+const manifests = "/etc/kubernetes/manifests/"
+
+// proxy is a program that spreads connections to the masters.
+type proxy struct {
+	template string
+	config   string              // where the program looks for its configuration
+	packages map[string][]string // by package manager
+	command  string              // under systemd
+	kind     string              // Type= of systemd.service(5)
+	pod      []string            // command in a pod
+}
+
+var proxies = map[string]proxy{
+	v1alpha1.ProxyHAProxy: {
+		"loadbalancer/haproxy", "/etc/haproxy/haproxy.cfg", names("haproxy", "haproxy"),
+		"/usr/sbin/haproxy -Ws -f /etc/haproxy/haproxy.cfg", "notify", []string{"haproxy", "-W", "-db", "-f", "/etc/haproxy/haproxy.cfg"},
+	},
+	v1alpha1.ProxyNginx: {
+		"loadbalancer/nginx", "/etc/nginx/nginx.conf", names("nginx libnginx-mod-stream", "nginx nginx-mod-stream"),
+		`/usr/sbin/nginx -g "daemon off;"`, "simple", []string{"nginx", "-g", `"daemon off;"`},
+	},
+}
+
+func names(debian, redhat string) map[string][]string {
+	return map[string][]string{"apt": strings.Fields(debian), "dnf": strings.Fields(redhat), "yum": strings.Fields(redhat)}
+}
+
+// config is the configuration of the proxy that listens on an address of its host.
+func config(c *cluster.Cluster, host, bind string) step.File {
+	p := proxies[c.Proxy()]
+	type master struct{ Name, IP string }
+	data := struct {
+		Bind              string
+		Port, Connections int // each connection takes two files
+		Masters           []master
+	}{Bind: bind, Port: c.APIPort(), Connections: 450}
+	if c.FactsOf(host).CanRaiseLimits() {
+		data.Connections = 20000
+	}
+	for _, m := range c.Masters() {
+		data.Masters = append(data.Masters, master{m, c.IP(m)})
+	}
+	return step.File{Path: p.config, Content: templates.Render(p.template, data), Mode: 0o644}
+}
+
+// Packages installs the proxy, and further packages of the same name everywhere.
+func Packages(c *cluster.Cluster, host string, more ...string) step.Step {
+	manager := c.FactsOf(host).PackageManager
+	return step.Packages{Manager: manager, Names: append(slices.Clone(proxies[c.Proxy()].packages[manager]), more...)}
+}
+
+// Service runs the proxy under systemd.
+func Service(c *cluster.Cluster, host, bind string) step.Step {
+	p := proxies[c.Proxy()]
+	unit := step.Unit{
+		Name: c.Proxy(), Description: "Load balancer of the Kubernetes API servers", Documentation: "man:" + c.Proxy() + "(1)",
+		After: "network-online.target", Type: p.kind, Command: p.command,
+		Settings: append(step.Limits(c.FactsOf(host).CanRaiseLimits(), "-999"), "KillMode=mixed"),
+		Titled:   c.Proxy() == v1alpha1.ProxyNginx,
+	}.Service()
+	unit.Files = []step.File{config(c, host, bind)}
+	return unit
+}
+
+// Pod runs the proxy as a static pod.
+func Pod(c *cluster.Cluster, host, bind string) step.Step {
+	p, conf := proxies[c.Proxy()], config(c, host, bind)
+	sum := sha256.Sum256(conf.Content)
+	pod := templates.Render("loadbalancer/proxy-pod", struct {
+		Proxy, Image, Digest, Config string
+		Command                      []string
+		Port                         int
+	}{c.Proxy(), c.Image(c.Proxy()), hex.EncodeToString(sum[:8]), p.config, p.pod, c.APIPort()})
+	return step.Files{What: c.Proxy(), List: []step.File{conf, {Path: manifests + c.Proxy() + ".yaml", Content: pod, Mode: 0o600}}}
+}
+
+// Keepalived moves the virtual address between the load balancers.
+func Keepalived(c *cluster.Cluster, host string) step.Step {
+	hosts, vip := c.Hosts(v1alpha1.RoleLoadBalancer), c.Spec.LoadBalancer.VIP
+	rank := slices.Index(hosts, host)
+	data := struct {
+		Name, State, Interface, IP, VIP string
+		Port, RouterID, Priority        int
+		Peers                           []string
+	}{
+		Name: host, State: "BACKUP", Interface: c.Interface(host), IP: c.IP(host), VIP: vip,
+		Port: c.APIPort(), RouterID: RouterID(vip), Priority: 150 - 10*rank,
+	}
+	if rank == 0 {
+		data.State = "MASTER"
+	}
+	for _, h := range hosts {
+		if h != host {
+			data.Peers = append(data.Peers, c.IP(h))
+		}
+	}
+	const path = "/etc/keepalived/keepalived.conf"
+	conf := step.File{Path: path, Content: templates.Render("loadbalancer/keepalived", data), Mode: 0o644}
+	unit := step.Unit{
+		Name: "keepalived", Description: "Virtual address of the Kubernetes API servers", Documentation: "man:keepalived(8)",
+		After: "network-online.target", Command: "/usr/sbin/keepalived --dont-fork --log-console --use-file=" + path,
+		Settings: append(step.Limits(c.FactsOf(host).CanRaiseLimits(), "-999"), "KillMode=process"),
+	}.Service()
+	unit.Files = []step.File{conf}
+	return unit
+}
+
+// RouterID tells the virtual routers of a network apart: the last byte of the address
+// does, as no two clusters of a network have the same.
+func RouterID(vip string) int {
+	ip, err := netip.ParseAddr(vip)
+	if err != nil || !ip.Is4() {
+		return 1
+	}
+	last := ip.As4()[3]
+	return max(1, int(last))
+}
+
+// KubeVIP runs kube-vip as a static pod of a master. Its machine's API server must be
+// there: a master asks itself, so that nothing needs the address before.
+func KubeVIP(c *cluster.Cluster, host string) step.Step {
+	k := c.Spec.LoadBalancer.KubeVIP
+	var peers []string
+	hold := "30"
+	for _, p := range k.Peers {
+		peers = append(peers, fmt.Sprintf("%s:%d::false", p.Address, p.ASN))
+		if s := int(p.HoldTime.Seconds()); s > 0 {
+			hold = fmt.Sprint(s)
+		}
+	}
+	pod := templates.Render("loadbalancer/kube-vip", struct {
+		Image, VIP, Interface, Mode, IP, Peers, HoldTime string
+		Port                                             int
+		ASN                                              int64
+	}{c.Image("kube-vip"), c.Spec.LoadBalancer.VIP, c.Interface(host), k.Mode, c.IP(host), strings.Join(peers, ","), hold, c.APIPort(), k.ASN})
+	return step.File{Path: manifests + "kube-vip.yaml", Content: pod, Mode: 0o600}
+}
