@@ -54,14 +54,27 @@ func (r Row) external() bool { return strings.HasPrefix(r.Balancer, "kubexm-k") 
 
 // Rows is the deployment matrix: row 1 is the first.
 var Rows = []Row{
-	{"kubeadm", "kubeadm", 1, "off"}, {"kubexm", "kubexm", 1, "off"}, {"kubeadm", "kubexm", 1, "off"},
-	{"kubeadm", "kubeadm", 3, "off"}, {"kubexm", "kubexm", 3, "off"}, {"kubeadm", "kubexm", 3, "off"},
-	{"kubeadm", "kubeadm", 3, "haproxy"}, {"kubeadm", "kubexm", 3, "haproxy"}, {"kubexm", "kubexm", 3, "haproxy"},
-	{"kubeadm", "kubeadm", 3, "nginx"}, {"kubeadm", "kubexm", 3, "nginx"}, {"kubexm", "kubexm", 3, "nginx"},
-	{"kubeadm", "kubeadm", 3, "kube-vip"}, {"kubeadm", "kubexm", 3, "kube-vip"}, {"kubexm", "kubexm", 3, "kube-vip"},
-	{"kubeadm", "kubeadm", 3, "kubexm-kh"}, {"kubeadm", "kubeadm", 3, "kubexm-kn"},
-	{"kubeadm", "kubexm", 3, "kubexm-kh"}, {"kubeadm", "kubexm", 3, "kubexm-kn"},
-	{"kubexm", "kubexm", 3, "kubexm-kh"}, {"kubexm", "kubexm", 3, "kubexm-kn"},
+	{"kubeadm", "kubeadm", 1, "off"},
+	{"kubexm", "kubexm", 1, "off"},
+	{"kubeadm", "kubexm", 1, "off"},
+	{"kubeadm", "kubeadm", 3, "off"},
+	{"kubexm", "kubexm", 3, "off"},
+	{"kubeadm", "kubexm", 3, "off"},
+	{"kubeadm", "kubeadm", 3, "haproxy"},
+	{"kubeadm", "kubexm", 3, "haproxy"},
+	{"kubexm", "kubexm", 3, "haproxy"},
+	{"kubeadm", "kubeadm", 3, "nginx"},
+	{"kubeadm", "kubexm", 3, "nginx"},
+	{"kubexm", "kubexm", 3, "nginx"},
+	{"kubeadm", "kubeadm", 3, "kube-vip"},
+	{"kubeadm", "kubexm", 3, "kube-vip"},
+	{"kubexm", "kubexm", 3, "kube-vip"},
+	{"kubeadm", "kubeadm", 3, "kubexm-kh"},
+	{"kubeadm", "kubeadm", 3, "kubexm-kn"},
+	{"kubeadm", "kubexm", 3, "kubexm-kh"},
+	{"kubeadm", "kubexm", 3, "kubexm-kn"},
+	{"kubexm", "kubexm", 3, "kubexm-kh"},
+	{"kubexm", "kubexm", 3, "kubexm-kn"},
 }
 
 // Config writes a cluster.yaml for the first nodes, with the versions that the

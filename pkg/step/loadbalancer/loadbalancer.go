@@ -31,12 +31,14 @@ type proxy struct {
 
 var proxies = map[string]proxy{
 	v1alpha1.ProxyHAProxy: {
-		"loadbalancer/haproxy", "/etc/haproxy/haproxy.cfg", names("haproxy", "haproxy"),
-		"/usr/sbin/haproxy -Ws -f /etc/haproxy/haproxy.cfg", "notify", []string{"haproxy", "-W", "-db", "-f", "/etc/haproxy/haproxy.cfg"},
+		template: "loadbalancer/haproxy", config: "/etc/haproxy/haproxy.cfg", packages: names("haproxy", "haproxy"),
+		command: "/usr/sbin/haproxy -Ws -f /etc/haproxy/haproxy.cfg", kind: "notify",
+		pod: []string{"haproxy", "-W", "-db", "-f", "/etc/haproxy/haproxy.cfg"},
 	},
 	v1alpha1.ProxyNginx: {
-		"loadbalancer/nginx", "/etc/nginx/nginx.conf", names("nginx libnginx-mod-stream", "nginx nginx-mod-stream"),
-		`/usr/sbin/nginx -g "daemon off;"`, "simple", []string{"nginx", "-g", `"daemon off;"`},
+		template: "loadbalancer/nginx", config: "/etc/nginx/nginx.conf", packages: names("nginx libnginx-mod-stream", "nginx nginx-mod-stream"),
+		command: `/usr/sbin/nginx -g "daemon off;"`, kind: "simple",
+		pod: []string{"nginx", "-g", `"daemon off;"`},
 	},
 }
 
