@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -24,6 +25,8 @@ type cluster struct {
 	containerd       string   // the same
 	zones            bool     // it has the standard configuration: labels, taints, the zone outside
 	env              []string // for kubexm, on top of the tests' own
+	created          time.Duration
+	away             []string // for how long the API server was away, by misfortune
 }
 
 // edit changes a configuration.

@@ -166,7 +166,11 @@ func (l *lab) serve(ctx context.Context) error {
 func (l *lab) renew(t *testing.T) {
 	t.Log("the machines are made anew")
 	ctx := context.Background()
-	if err := l.bed.Down(ctx, "node1", "node2"); err != nil {
+	var names []string
+	for _, n := range l.nodes {
+		names = append(names, n.Name)
+	}
+	if err := l.bed.Down(ctx, names...); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.boot(ctx); err != nil {

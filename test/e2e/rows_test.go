@@ -52,6 +52,7 @@ func cycle(t *testing.T, c *cluster) {
 	t.Run("create", func(t *testing.T) {
 		defer timed(t)()
 		made := c.create(t).ok(t)
+		c.created = made.took
 		if r := made.result; r == nil || r.Result != "ok" || r.Summary.Changed == 0 || r.Summary.Failed != 0 || r.Kubeconfig != c.kubeconfig() {
 			t.Fatalf("result %+v", r)
 		}
@@ -81,6 +82,12 @@ func cycle(t *testing.T, c *cluster) {
 		defer timed(t)()
 		checkSecrets(t, c, seen)
 	})
+	if len(c.masters()) > 1 && !t.Failed() {
+		t.Run("breaks", func(t *testing.T) {
+			defer timed(t)()
+			breaks(t, c)
+		})
+	}
 	if t.Failed() {
 		return
 	}
@@ -130,7 +137,7 @@ func restoreMachines(t *testing.T) {
 // prove shows that pods, Services, DNS and logs of a cluster work.
 func prove(t *testing.T, c *cluster) {
 	t.Helper()
-	for _, n := range the.nodes {
+	for _, n := range c.kubelets() {
 		if err := the.bed.Load(t.Context(), n, smoke.Image); err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +199,7 @@ func checkNodes(t *testing.T, c *cluster) {
 			t.Errorf("%s: taints %v, want %v", n.Name, have, taints)
 		}
 	}
-	for _, n := range the.nodes {
+	for _, n := range c.kubelets() {
 		facts := the.on(t, n, `systemctl is-active kubelet containerd; stat -c %a /var/lib/kubelet/config.yaml
 grep -c "^cgroupDriver: systemd" /var/lib/kubelet/config.yaml; grep -c "SystemdCgroup = true" /etc/containerd/config.toml; crictl info >/dev/null && echo crictl`)
 		if want := "active\nactive\n644\n1\n1\ncrictl"; facts != want {
@@ -232,7 +239,7 @@ func checkStatus(t *testing.T, c *cluster) {
 	if err := json.Unmarshal(said.stdout.Bytes(), &status); err != nil {
 		t.Fatalf("%v in %s", err, said.stdout.String())
 	}
-	if status.Cluster != c.name || !status.Healthy || status.Server != c.version(t) || len(status.Nodes) != 2 || len(status.ControlPlane) != 4 || status.LastRun.Result != "ok" {
+	if status.Cluster != c.name || !status.Healthy || status.Server != c.version(t) || len(status.Nodes) != len(c.kubelets()) || len(status.ControlPlane) != 4*len(c.masters()) || status.LastRun.Result != "ok" {
 		t.Errorf("status %+v", status)
 	}
 	for _, n := range status.Nodes {

@@ -49,8 +49,8 @@ type Row struct {
 	Balancer         string // off, kube-vip, or the type of an internal or external load balancer
 }
 
-// external reports whether the last two nodes are load balancers.
-func (r Row) external() bool { return strings.HasPrefix(r.Balancer, "kubexm-k") }
+// External reports whether the last two nodes are load balancers.
+func (r Row) External() bool { return strings.HasPrefix(r.Balancer, "kubexm-k") }
 
 // Rows is the deployment matrix: row 1 is the first.
 var Rows = []Row{
@@ -132,7 +132,7 @@ func (t *Testbed) Config(w io.Writer, b *build.Builder, o ConfigOptions) error {
 
 func (r Row) hosts(nodes []Node) ([]configHost, error) {
 	balancers := len(nodes)
-	if r.external() {
+	if r.External() {
 		balancers -= 2
 	}
 	if balancers < r.Masters || len(nodes) > 1 && balancers == r.Masters {

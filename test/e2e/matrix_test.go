@@ -1,0 +1,208 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubexm/kubexm/test/testbed"
+)
+
+// TestMatrix makes a cluster of three masters and a worker for each row of the
+// deployment matrix that has several masters, proves it, breaks it, and takes it away.
+// With E2E_REPORT=FILE the table in that file is brought up to date.
+func TestMatrix(t *testing.T) {
+	defer the.shrink(t)
+	for i, row := range testbed.Rows {
+		if row.Masters == 1 {
+			continue // TestRows and TestVersions
+		}
+		t.Run(fmt.Sprint("row", i+1), func(t *testing.T) {
+			nodes := row.Masters + 1
+			if row.External() {
+				nodes += 2
+			}
+			the.resize(t, nodes)
+			c := newCluster(t, i+1, where{}, impatient)
+			begin := time.Now()
+			cycle(t, c)
+			if !t.Failed() {
+				report(t, c, time.Since(begin))
+			}
+		})
+	}
+}
+
+// resize gives the lab as many machines as a row needs.
+func (l *lab) resize(t *testing.T, nodes int) {
+	t.Helper()
+	if len(l.nodes) > nodes {
+		l.shrink(t)
+	}
+	var err error
+	l.nodes, err = l.bed.Up(t.Context(), testbed.Options{Nodes: nodes, OS: "mixed"})
+	must(t, err)
+}
+
+// shrink leaves the two machines that other tests use.
+func (l *lab) shrink(t *testing.T) {
+	t.Helper()
+	var more []string
+	for _, n := range l.nodes[2:] {
+		more = append(more, n.Name)
+	}
+	l.nodes = l.nodes[:2]
+	if more != nil {
+		must(t, l.bed.Down(t.Context(), more...))
+	}
+}
+
+// masters, workers and balancers are the machines of a cluster by what they do.
+func (c *cluster) masters() []testbed.Node { return the.nodes[:testbed.Rows[c.row-1].Masters] }
+func (c *cluster) workers() []testbed.Node {
+	return the.nodes[len(c.masters()) : len(the.nodes)-len(c.balancers())]
+}
+
+func (c *cluster) balancers() []testbed.Node {
+	if testbed.Rows[c.row-1].External() {
+		return the.nodes[len(the.nodes)-2:]
+	}
+	return nil
+}
+
+// kubelets are the machines that are nodes of the cluster.
+func (c *cluster) kubelets() []testbed.Node { return slices.Concat(c.masters(), c.workers()) }
+
+// misfortune is something that happens to a cluster, and what the API server's users
+// may see of it.
+type misfortune struct {
+	name  string
+	most  time.Duration // that the API server may be away; 0: as long as it takes
+	begin func(t *testing.T)
+	end   func(t *testing.T) // puts things right; nil: they come right by themselves
+}
+
+// misfortunes are those of a cluster, in order.
+func (c *cluster) misfortunes() (all []misfortune) {
+	row := testbed.Rows[c.row-1]
+	add := func(name string, most time.Duration, begin, end func(t *testing.T)) {
+		all = append(all, misfortune{name, most, begin, end})
+	}
+	masters := c.masters()
+	if row.Balancer == "off" { // workers know the first master alone
+		masters = masters[1:]
+	}
+	for _, n := range masters {
+		add("power cut of "+n.Name, 5*time.Second,
+			func(t *testing.T) { must(t, the.bed.Poweroff(t.Context(), n)) },
+			func(t *testing.T) { must(t, the.bed.Start(t.Context(), n)) })
+	}
+	cut := masters[len(masters)-1]
+	add("no network on "+cut.Name, 5*time.Second,
+		func(t *testing.T) { must(t, the.bed.Cut(t.Context(), cut)) },
+		func(t *testing.T) { must(t, the.bed.Heal(t.Context(), cut)) })
+	for i, n := range c.balancers() {
+		if i == 0 {
+			name := map[string]string{"kubexm-kh": "haproxy", "kubexm-kn": "nginx"}[row.Balancer]
+			add(name+" stopped on "+n.Name, 5*time.Second,
+				func(t *testing.T) { the.on(t, n, "systemctl stop "+name) },
+				func(t *testing.T) { the.on(t, n, "systemctl start "+name) })
+		}
+		add("power cut of "+n.Name, 5*time.Second,
+			func(t *testing.T) { must(t, the.bed.Poweroff(t.Context(), n)) },
+			func(t *testing.T) { must(t, the.bed.Start(t.Context(), n)) })
+	}
+	if p := row.Balancer; p == "haproxy" || p == "nginx" {
+		add(p+" killed on the worker", 0, func(t *testing.T) { the.on(t, c.workers()[0], "pkill -9 -x "+p) }, nil)
+	}
+	add("all machines boot again", 0, func(t *testing.T) {
+		for _, n := range the.nodes {
+			must(t, the.bed.Poweroff(t.Context(), n))
+		}
+	}, func(t *testing.T) {
+		for _, n := range the.nodes {
+			must(t, the.bed.Start(t.Context(), n))
+		}
+	})
+	return all
+}
+
+// breaks lets each misfortune happen, watches the API server meanwhile as users on the
+// worker see it, and waits until the cluster is whole again.
+func breaks(t *testing.T, c *cluster) {
+	defer func() { the.on(t, c.workers()[0], "systemctl stop relay; systemctl reset-failed relay 2>/dev/null || true") }()
+	for _, m := range c.misfortunes() {
+		t.Run(m.name, func(t *testing.T) {
+			w := watch(t, c)
+			m.begin(t)
+			w.until(t, 8*time.Second)
+			if m.end != nil {
+				m.end(t)
+			}
+			c.whole(t)
+			c.relay(t)
+			w.until(t, time.Second)
+			gap, kept, lost := w.stop(t)
+			t.Logf("the API server was away for %.1f s; %d writes, %d of them lost", gap.Seconds(), kept+lost, lost)
+			c.away = append(c.away, fmt.Sprintf("%s: %.1f s", m.name, gap.Seconds()))
+			if m.most > 0 && gap > m.most {
+				t.Errorf("the API server was away for %s, more than %s", gap, m.most)
+			}
+			if lost > 0 {
+				t.Errorf("%d writes that were acknowledged are lost", lost)
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// whole waits until kubexm itself finds nothing wrong with the cluster.
+func (c *cluster) whole(t *testing.T) {
+	t.Helper()
+	var said *outcome
+	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(time.Second) {
+		if said = c.run(t, "status", "-o", "json"); said.code == 0 {
+			return
+		}
+	}
+	t.Fatalf("the cluster does not become whole again: %s\n%s", said.stdout.String(), said.stderr.String())
+}
+
+// report brings the row's line in the table of the support matrix up to date.
+func report(t *testing.T, c *cluster, took time.Duration) {
+	t.Helper()
+	file := os.Getenv("E2E_REPORT")
+	if file == "" {
+		return
+	}
+	row := testbed.Rows[c.row-1]
+	line := fmt.Sprintf("| %d | %s | %s | %d | %s | %s | %.0f s | %.0f s | %s | %s |", c.row, row.Kubernetes, row.Etcd, row.Masters, row.Balancer,
+		strings.TrimPrefix(c.version(t), "v"), c.created.Seconds(), took.Seconds(), strings.Join(c.away, "; "), time.Now().UTC().Format(time.DateOnly))
+	text, err := os.ReadFile(file)
+	must(t, err)
+	lines := strings.Split(string(text), "\n")
+	mine := func(l string) bool { return strings.HasPrefix(l, fmt.Sprintf("| %d | kube", c.row)) }
+	at := slices.IndexFunc(lines, mine)
+	if at < 0 { // after the rows before it, or after the table's head
+		for i, l := range lines {
+			var n int
+			if _, err := fmt.Sscanf(l, "| %d | kube", &n); err == nil && n < c.row || strings.HasPrefix(l, "|-- |") {
+				at = i
+			}
+		}
+		if at < 0 {
+			t.Fatalf("%s has no table whose head ends with |-- |", file)
+		}
+		lines = slices.Insert(lines, at+1, line)
+	} else {
+		lines[at] = line
+	}
+	must(t, os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o644))
+}

@@ -1,0 +1,145 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// relay is the port on a worker that leads to where the endpoint's name leads there,
+// looked up anew for each connection.
+const relay = "7443"
+
+// watcher looks every 100 ms whether the API server answers, as a user on the worker
+// sees it, and writes to it all the time.
+type watcher struct {
+	client *kubernetes.Clientset
+	cancel context.CancelFunc
+	busy   sync.WaitGroup
+
+	mu      sync.Mutex
+	good    []time.Time // when questions were asked that got an answer
+	written []string    // objects whose writing was acknowledged
+}
+
+// watch begins to watch.
+func watch(t *testing.T, c *cluster) *watcher {
+	t.Helper()
+	conf, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig())
+	must(t, err)
+	conf.Host, conf.TLSClientConfig.ServerName = "https://"+c.workers()[0].Address+":"+relay, "kubernetes"
+	conf.QPS, conf.Burst, conf.Timeout = 1000, 1000, 2*time.Second
+	client, err := kubernetes.NewForConfig(conf)
+	must(t, err)
+	secure, err := rest.TLSConfigFor(conf)
+	must(t, err)
+	fresh := &http.Client{Timeout: time.Second, Transport: &http.Transport{TLSClientConfig: secure, DisableKeepAlives: true}}
+	c.relay(t)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	w := &watcher{client: client, cancel: cancel}
+	run := fmt.Sprintf("watch-%d", time.Now().UnixNano())
+	w.busy.Go(func() { w.poll(ctx, fresh, conf.Host+"/readyz") })
+	w.busy.Go(func() { w.write(ctx, run) })
+	t.Cleanup(cancel)
+	w.until(t, 500*time.Millisecond)
+	return w
+}
+
+// relay lets the worker lead us to where it is led itself.
+func (c *cluster) relay(t *testing.T) {
+	t.Helper()
+	the.on(t, c.workers()[0], "systemctl is-active -q relay || systemd-run -q --unit relay socat TCP-LISTEN:"+relay+
+		",fork,reuseaddr TCP:lb.kubexm.local:6443,connect-timeout=1; until ss -Hltn | grep -q :"+relay+"; do sleep 0.1; done")
+}
+
+// poll asks on a new connection each time.
+func (w *watcher) poll(ctx context.Context, client *http.Client, url string) {
+	var asked sync.WaitGroup
+	defer asked.Wait()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		at := time.Now()
+		asked.Go(func() {
+			answer, err := client.Get(url)
+			if err != nil {
+				return
+			}
+			answer.Body.Close()
+			if answer.StatusCode == http.StatusOK {
+				w.mu.Lock()
+				w.good = append(w.good, at)
+				w.mu.Unlock()
+			}
+		})
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+// write creates objects, one after the other.
+func (w *watcher) write(ctx context.Context, run string) {
+	for n := 0; ctx.Err() == nil; n++ {
+		name := fmt.Sprintf("%s-%d", run, n)
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"watch": "yes"}}}
+		if _, err := w.client.CoreV1().ConfigMaps("default").Create(ctx, object, metav1.CreateOptions{}); err == nil {
+			w.mu.Lock()
+			w.written = append(w.written, name)
+			w.mu.Unlock()
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// until goes on watching for a while.
+func (w *watcher) until(t *testing.T, d time.Duration) {
+	t.Helper()
+	select {
+	case <-t.Context().Done():
+	case <-time.After(d):
+	}
+}
+
+// stop ends the watch: for how long the API server was away at most, and how many of
+// the writes are there still, and are not.
+func (w *watcher) stop(t *testing.T) (gap time.Duration, kept, lost int) {
+	t.Helper()
+	w.cancel()
+	w.busy.Wait()
+	slices.SortFunc(w.good, time.Time.Compare)
+	for i := 1; i < len(w.good); i++ {
+		gap = max(gap, w.good[i].Sub(w.good[i-1]))
+	}
+	list, err := w.client.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{LabelSelector: "watch=yes"})
+	must(t, err)
+	there := map[string]bool{}
+	for _, o := range list.Items {
+		there[o.Name] = true
+	}
+	for _, name := range w.written {
+		if there[name] {
+			kept++
+		} else {
+			lost++
+		}
+	}
+	if len(w.good) < 5 || kept == 0 {
+		t.Errorf("%d answers and %d writes: nothing was watched", len(w.good), kept)
+	}
+	must(t, w.client.CoreV1().ConfigMaps("default").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "watch=yes"}))
+	return gap, kept, lost
+}
