@@ -64,6 +64,7 @@ func (l *lab) shrink(t *testing.T) {
 
 // masters, workers and balancers are the machines of a cluster by what they do.
 func (c *cluster) masters() []testbed.Node { return the.nodes[:testbed.Rows[c.row-1].Masters] }
+
 func (c *cluster) workers() []testbed.Node {
 	return the.nodes[len(c.masters()) : len(the.nodes)-len(c.balancers())]
 }

@@ -11,6 +11,7 @@ type (
 		Values []*string
 	}
 )
+
 type Route struct {
 	RouteId                                                 *uint64
 	DestinationCidrBlock, GatewayType, GatewayId, RouteType *string
@@ -26,6 +27,7 @@ type (
 		Response *struct{ RouteTableSet []*RouteTable }
 	}
 )
+
 type RoutesRequest struct {
 	RouteTableId *string
 	Routes       []*Route
