@@ -91,6 +91,10 @@ type misfortune struct {
 // misfortunes are those of a cluster, in order.
 func (c *cluster) misfortunes() (all []misfortune) {
 	row := testbed.Rows[c.row-1]
+	soon := 5 * time.Second
+	if row.Balancer == "kube-vip" {
+		soon = 10 * time.Second // another takes over when a lease of 5 s has run out
+	}
 	add := func(name string, most time.Duration, begin, end func(t *testing.T)) {
 		all = append(all, misfortune{name, most, begin, end})
 	}
@@ -99,22 +103,22 @@ func (c *cluster) misfortunes() (all []misfortune) {
 		masters = masters[1:]
 	}
 	for _, n := range masters {
-		add("power cut of "+n.Name, 5*time.Second,
+		add("power cut of "+n.Name, soon,
 			func(t *testing.T) { must(t, the.bed.Poweroff(t.Context(), n)) },
 			func(t *testing.T) { must(t, the.bed.Start(t.Context(), n)) })
 	}
 	cut := masters[len(masters)-1]
-	add("no network on "+cut.Name, 5*time.Second,
+	add("no network on "+cut.Name, soon,
 		func(t *testing.T) { must(t, the.bed.Cut(t.Context(), cut)) },
 		func(t *testing.T) { must(t, the.bed.Heal(t.Context(), cut)) })
 	for i, n := range c.balancers() {
 		if i == 0 {
 			name := map[string]string{"kubexm-kh": "haproxy", "kubexm-kn": "nginx"}[row.Balancer]
-			add(name+" stopped on "+n.Name, 5*time.Second,
+			add(name+" stopped on "+n.Name, soon,
 				func(t *testing.T) { the.on(t, n, "systemctl stop "+name) },
 				func(t *testing.T) { the.on(t, n, "systemctl start "+name) })
 		}
-		add("power cut of "+n.Name, 5*time.Second,
+		add("power cut of "+n.Name, soon,
 			func(t *testing.T) { must(t, the.bed.Poweroff(t.Context(), n)) },
 			func(t *testing.T) { must(t, the.bed.Start(t.Context(), n)) })
 	}
