@@ -58,7 +58,9 @@ func (p *probe) all(ctx context.Context, failed map[string]error) {
 			node.Status = "unreachable"
 			p.problem("host %s: %v", h.Name, err)
 		}
-		p.st.Nodes = append(p.st.Nodes, node)
+		if h.Is(v1alpha1.RoleMaster) || h.Is(v1alpha1.RoleWorker) {
+			p.st.Nodes = append(p.st.Nodes, node)
+		}
 	}
 	for i := range p.config.Spec.Hosts {
 		h := &p.config.Spec.Hosts[i]
@@ -70,9 +72,15 @@ func (p *probe) all(ctx context.Context, failed map[string]error) {
 			group.Go(func() error { f(ctx, r); return nil })
 		}
 		if h.Is(v1alpha1.RoleMaster) {
-			ask(p.apiServer)
+			ask(p.apiServer("kube-apiserver", p.cluster.API(h.Name)))
 			ask(p.controller("kube-controller-manager", "https://127.0.0.1:10257/healthz"))
 			ask(p.controller("kube-scheduler", "https://127.0.0.1:10259/healthz"))
+		}
+		if h.Is(v1alpha1.RoleLoadBalancer) {
+			ask(p.apiServer("load-balancer", p.cluster.ProxyAPI()))
+		}
+		if h.Is(v1alpha1.RoleWorker) && p.cluster.Balancer() != "" {
+			ask(p.endpoint)
 		}
 		if h.Is(v1alpha1.RoleEtcd) {
 			ask(p.etcd)
@@ -104,21 +112,33 @@ func (p *probe) component(host, name string, err error) {
 	p.st.ControlPlane = append(p.st.ControlPlane, c)
 }
 
-func (p *probe) client(r *runner.Runner) (*kube.Client, error) {
-	access := p.cluster.API(r.Host)
+func apiClient(r *runner.Runner, access kube.Access) (*kube.Client, error) {
 	access.Dial, access.Patience = r.Dial, probePatience
 	return kube.New(access)
 }
 
-func (p *probe) apiServer(ctx context.Context, r *runner.Runner) {
+// ready asks an API server from where the host is.
+func ready(ctx context.Context, r *runner.Runner, access kube.Access) error {
 	ctx, cancel := context.WithTimeout(ctx, probePatience)
 	defer cancel()
-	client, err := p.client(r)
-	if err == nil {
-		defer client.Close()
-		err = client.APIReady(ctx)
+	c, err := apiClient(r, access)
+	if err != nil {
+		return err
 	}
-	p.component(r.Host, "kube-apiserver", err)
+	defer c.Close()
+	return c.APIReady(ctx)
+}
+
+// apiServer asks an API server, or the proxy before it, that runs on the host.
+func (p *probe) apiServer(name string, access kube.Access) func(context.Context, *runner.Runner) {
+	return func(ctx context.Context, r *runner.Runner) { p.component(r.Host, name, ready(ctx, r, access)) }
+}
+
+// endpoint looks whether a worker reaches an API server by the name in its kubeconfig.
+func (p *probe) endpoint(ctx context.Context, r *runner.Runner) {
+	if err := ready(ctx, r, p.cluster.EndpointAPI(r.Host)); err != nil {
+		p.problem("%s, as %s knows it: %v", p.cluster.Endpoint(), r.Host, err)
+	}
 }
 
 // controller asks a program that listens on its host's loopback alone, with a
@@ -218,7 +238,7 @@ func (p *probe) api(ctx context.Context) {
 
 // objects asks the API server of a master.
 func (p *probe) objects(ctx context.Context, master *runner.Runner) error {
-	client, err := p.client(master)
+	client, err := apiClient(master, p.cluster.API(master.Host))
 	if err != nil {
 		return err
 	}

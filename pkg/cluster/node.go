@@ -163,6 +163,13 @@ func (c *Cluster) API(master string) kube.Access {
 	}
 }
 
+// ProxyAPI is how a load balancer reaches an API server through its own proxy.
+func (c *Cluster) ProxyAPI() kube.Access {
+	a := c.API(c.FirstMaster())
+	a.Address = net.JoinHostPort("127.0.0.1", strconv.Itoa(c.APIPort()))
+	return a
+}
+
 // EndpointAPI is how a host reaches the API server by the name of the endpoint.
 func (c *Cluster) EndpointAPI(host string) kube.Access {
 	a := c.API(c.FirstMaster())
