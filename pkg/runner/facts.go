@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,18 +23,30 @@ type Facts struct {
 	MemoryMiB      int               `json:"memoryMiB"`
 	Swaps          []string          `json:"swaps"` // active swap devices and files
 	MachineID      string            `json:"machineID"`
+	ProductUUID    string            `json:"productUUID"`    // of the hardware or the virtual machine; empty: it shows none
+	Container      string            `json:"container"`      // kind of container that the host is, as systemd-detect-virt -c names it; empty: it is none
 	PackageManager string            `json:"packageManager"` // apt, dnf, yum; empty: none known
 	Systemd        bool              `json:"systemd"`        // PID 1 is systemd
 	Capabilities   uint64            `json:"capabilities"`   // bounding set, capabilities(7)
 	Disks          []Disk            `json:"disks"`
 	Interfaces     []Interface       `json:"interfaces"`
-	Listening      map[int]string    `json:"listening"` // TCP port: process that listens; empty: the kernel, as for NFS
-	Features       map[string]bool   `json:"features"`  // what the kernel can do, see Feature*
-	Clock          int64             `json:"clock"`     // seconds since 1970
-	Skew           time.Duration     `json:"-"`         // how far the clock is ahead of this machine's, to a second or two
-	Leftovers      []string          `json:"leftovers"` // signs of an earlier cluster
-	Filled         []string          `json:"filled"`    // directories asked about that hold something
-	Env            map[string]string `json:"env"`       // kubexm's own record on the host: cluster=NAME, id=pin of its authority
+	Routes         []Route           `json:"routes"`       // of IPv4, in the main table
+	NameServers    []string          `json:"nameServers"`  // in /etc/resolv.conf
+	Resolves       []string          `json:"resolves"`     // addresses that the host's own name leads to, there
+	Proxied        bool              `json:"proxied"`      // commands get a proxy in their environment; where it is may be a secret
+	NoProxy        string            `json:"noProxy"`      // what they reach without it
+	TimeServices   []string          `json:"timeServices"` // that run
+	Firewalls      []string          `json:"firewalls"`    // that are on
+	Enforcing      bool              `json:"enforcing"`    // SELinux refuses what its policy does not allow
+	Listening      map[int]string    `json:"listening"`    // TCP port: process that listens; empty: the kernel, as for NFS
+	Features       map[string]bool   `json:"features"`     // what the kernel can do, see Feature*
+	Clock          int64             `json:"clock"`        // seconds since 1970
+	Skew           time.Duration     `json:"-"`            // how far the clock is ahead of this machine's, to a second or two
+	Leftovers      []string          `json:"leftovers"`    // signs of an earlier cluster
+	Filled         []string          `json:"filled"`       // directories asked about that hold something
+	Env            map[string]string `json:"env"`          // kubexm's own record on the host: cluster=NAME, id=pin of its authority
+
+	Unreached map[string]string `json:"-"` // why addresses of other hosts are out of reach, where that was tried: see Reach
 }
 
 // Kernel features: there as a module that can be loaded, or built in.
@@ -53,6 +66,10 @@ var featureOf = map[string]string{
 	"ovl_fill_super": FeatureOverlay, "br_nf_pre_routing": FeatureBridgeNF, "nft_do_chain": FeatureNFTables,
 	"ip_vs_in": FeatureIPVS, "ip_vs_in_hook": FeatureIPVS, "vxlan_xmit": FeatureVXLAN,
 }
+
+// factUnits are asked whether they run: time services, and a firewall. Of ufw its
+// own configuration is asked: its unit runs without rules, too.
+var factUnits = []string{"chronyd", "chrony", "ntpd", "ntp", "ntpsec", "openntpd", "systemd-timesyncd", "firewalld"}
 
 // capSysResource is the bit of CAP_SYS_RESOURCE, linux/capability.h.
 const capSysResource = 24
@@ -79,19 +96,34 @@ func (f *Facts) Is(ids ...string) bool {
 // Disk is the file system that holds a path.
 type Disk struct {
 	Path    string `json:"path"`
+	Mount   string `json:"mount"` // where it is mounted
 	FreeMiB int    `json:"freeMiB"`
 	SizeMiB int    `json:"sizeMiB"`
 	FreeIno int    `json:"freeInodes"`
+	Inodes  int    `json:"inodes"` // 0: it makes them as it needs them
 }
 
 // Interface is a network interface with its addresses in CIDR form.
 type Interface struct {
 	Name      string   `json:"name"`
+	MAC       string   `json:"mac"`
 	Addresses []string `json:"addresses"`
 }
 
-// factPaths are the places whose disk space matters.
-var factPaths = []string{"/", "/var/lib", "/usr/local", "/tmp"}
+// Route is a way that packets take: to a network in CIDR form, an address, or "default".
+type Route struct {
+	To  string `json:"to"`
+	Dev string `json:"dev"`
+}
+
+// Where kubelets keep what is theirs, and programs are put.
+const (
+	KubeletDir = "/var/lib/kubelet"
+	BinDir     = "/usr/local/bin"
+)
+
+// factPaths are the places whose disk space matters on all hosts.
+var factPaths = []string{KubeletDir, BinDir}
 
 const factsScript = `export LC_ALL=C; s() { printf '\n@%%s\n' "$1"; }
 s hostname; cat /proc/sys/kernel/hostname
@@ -106,8 +138,18 @@ s machineid; cat /etc/machine-id 2>/dev/null
 s pm; for p in apt-get dnf yum; do if command -v $p >/dev/null; then echo $p; break; fi; done
 s init; cat /proc/1/comm
 s caps; grep CapBnd /proc/1/status
-s disks; for p in %[1]s; do echo "$p $(df -Pm $p 2>/dev/null | tail -n 1) $(df -Pi $p 2>/dev/null | tail -n 1)"; done
+s product; cat /sys/class/dmi/id/product_uuid 2>/dev/null
+s container; systemd-detect-virt -c 2>/dev/null
+s disks; for p in %[1]s; do d=$p; until [ -e "${d:-/}" ]; do d=${d%%/*}; done; echo "$p $(df -Pm "${d:-/}" 2>/dev/null | tail -n 1) $(df -Pi "${d:-/}" 2>/dev/null | tail -n 1)"; done
 s addresses; ip -o addr show 2>/dev/null
+s macs; for i in /sys/class/net/*; do if read -r mac <"$i/address"; then echo "${i##*/} $mac"; fi; done 2>/dev/null
+s routes; ip -4 route show 2>/dev/null
+s nameservers; grep -s '^nameserver' /etc/resolv.conf
+s resolves; timeout 1 getent ahostsv4 "$(cat /proc/sys/kernel/hostname)" 2>/dev/null
+s proxy; if [ -n "${HTTP_PROXY:-}${http_proxy:-}${HTTPS_PROXY:-}${https_proxy:-}" ]; then echo set=yes; fi; echo "no=${NO_PROXY:-${no_proxy:-}}"
+s active; systemctl is-active %[3]s 2>/dev/null
+s ufw; grep -si '^ENABLED=yes' /etc/ufw/ufw.conf
+s selinux; cat /sys/fs/selinux/enforce 2>/dev/null
 s listening; ss -ltnp 2>/dev/null
 s features
 for m in overlay br_netfilter nf_tables ip_vs vxlan; do if modprobe -nq $m 2>/dev/null; then echo $m; fi; done
@@ -121,11 +163,11 @@ s env; cat ` + StateDir + `/env 2>/dev/null
 s end`
 
 // Facts reads everything about the host in one round trip. It also tells which of
-// dirs hold something.
+// dirs hold something, and how much room there is for them.
 func (r *Runner) Facts(ctx context.Context, dirs ...string) (*Facts, error) {
 	return Memo(r, "facts", func() (*Facts, error) {
 		asked := time.Now()
-		out, err := r.Sh(ctx, fmt.Sprintf(factsScript, strings.Join(factPaths, " "), Quote(dirs...)))
+		out, err := r.Sh(ctx, fmt.Sprintf(factsScript, Quote(slices.Concat(dirs, factPaths)...), Quote(dirs...), strings.Join(factUnits, " ")))
 		if err != nil {
 			return nil, fmt.Errorf("gathering facts of %s: %w", r.Host, err)
 		}
@@ -167,6 +209,7 @@ func parseFacts(out string) *Facts {
 		MemoryMiB: number(field(first("mem"), 1)) / 1024, MachineID: first("machineid"), Systemd: first("init") == "systemd",
 		PackageManager: strings.TrimSuffix(first("pm"), "-get"), Listening: map[int]string{}, Features: map[string]bool{},
 		Clock: int64(number(first("clock"))), Leftovers: sec["leftovers"], Filled: sec["filled"], Env: keyValues(sec["env"]),
+		ProductUUID: strings.ToLower(first("product")), Container: strings.TrimPrefix(first("container"), "none"), Enforcing: first("selinux") == "1",
 	}
 	f.Capabilities, _ = strconv.ParseUint(field(first("caps"), 1), 16, 64)
 	for _, l := range skipFirst(sec["swaps"]) {
@@ -174,12 +217,14 @@ func parseFacts(out string) *Facts {
 	}
 	for _, l := range sec["disks"] { // the path, six columns of df -m, six of df -i
 		if w := strings.Fields(l); len(w) == 13 {
-			f.Disks = append(f.Disks, Disk{w[0], number(w[4]), number(w[2]), number(w[10])})
+			f.Disks = append(f.Disks, Disk{w[0], w[6], number(w[4]), number(w[2]), number(w[10]), number(w[8])})
 		}
 	}
 	for _, l := range sec["addresses"] {
 		f.address(l)
 	}
+	f.network(sec)
+	f.services(sec)
 	for _, l := range sec["listening"] {
 		addr := field(l, 3)
 		if port := number(addr[strings.LastIndex(addr, ":")+1:]); port > 0 {
@@ -208,6 +253,56 @@ func (f *Facts) address(l string) {
 	}
 	last := &f.Interfaces[len(f.Interfaces)-1]
 	last.Addresses = append(last.Addresses, w[3])
+}
+
+// services reads which of factUnits run, and whether ufw is on.
+func (f *Facts) services(sec map[string][]string) {
+	for i, state := range sec["active"] { // in the order of the question
+		switch {
+		case state != "active" || i >= len(factUnits):
+		case factUnits[i] == "firewalld":
+			f.Firewalls = append(f.Firewalls, factUnits[i])
+		default:
+			f.TimeServices = append(f.TimeServices, factUnits[i])
+		}
+	}
+	if len(sec["ufw"]) > 0 {
+		f.Firewalls = append(f.Firewalls, "ufw")
+	}
+}
+
+// network reads how the host finds its way: cards, routes, names, proxies.
+func (f *Facts) network(sec map[string][]string) {
+	for _, l := range sec["macs"] {
+		for i := range f.Interfaces {
+			if f.Interfaces[i].Name == field(l, 0) {
+				f.Interfaces[i].MAC = field(l, 1)
+			}
+		}
+	}
+	for _, l := range sec["routes"] { // "10.0.0.0/24 via 10.0.0.1 dev eth0", "blackhole 10.1.0.0/16"
+		w := strings.Fields(l)
+		if w[0] != "default" && strings.Trim(w[0], "0123456789./") != "" && len(w) > 1 {
+			w = w[1:] // the type of the route
+		}
+		r := Route{To: w[0]}
+		if i := slices.Index(w, "dev"); i > 0 && i+1 < len(w) {
+			r.Dev = w[i+1]
+		}
+		f.Routes = append(f.Routes, r)
+	}
+	for _, l := range sec["nameservers"] {
+		if s := field(l, 1); s != "" {
+			f.NameServers = append(f.NameServers, s)
+		}
+	}
+	for _, l := range sec["resolves"] { // an address comes once for each type of socket
+		if ip := field(l, 0); !slices.Contains(f.Resolves, ip) {
+			f.Resolves = append(f.Resolves, ip)
+		}
+	}
+	proxy := keyValues(sec["proxy"])
+	f.Proxied, f.NoProxy = proxy["set"] != "", proxy["no"]
 }
 
 func keyValues(ls []string) map[string]string {

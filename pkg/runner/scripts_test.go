@@ -9,6 +9,8 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -299,8 +301,13 @@ func TestFactsScript(t *testing.T) {
 		m.Put("/etc/kubernetes/admin.conf", "x", 0o600)
 		m.Put("/usr/local/.keep", "", 0o644)
 		m.Put("/var/lib/kubexm/env", "cluster=one\n", 0o644)
-		f, err := r.Facts(t.Context())
+		m.Put("/etc/resolv.conf", "search example.com\nnameserver 192.0.2.53\n# nameserver 192.0.2.54\n", 0o644)
+		m.Put("/etc/ufw/ufw.conf", "ENABLED=yes\nLOGLEVEL=low\n", 0o644)
+		f, err := r.Facts(t.Context(), "/var/lib/none/at/all", "/etc/kubernetes")
 		must(t, err)
+		if !slices.Equal(f.NameServers, []string{"192.0.2.53"}) || !slices.Equal(f.Filled, []string{"/etc/kubernetes"}) || !slices.Equal(f.Firewalls, []string{"ufw"}) || f.Proxied {
+			t.Errorf("got %+v", f)
+		}
 		type told struct {
 			Host, OS, Version, Machine, Cluster string
 			Left                                []string
@@ -309,13 +316,26 @@ func TestFactsScript(t *testing.T) {
 		if diff := cmp.Diff(want, told{f.Hostname, f.OS, f.OSVersion, f.MachineID, f.Env["cluster"], f.Leftovers}); diff != "" {
 			t.Error(diff)
 		}
-		if f.Kernel == "" || f.CPUs == 0 || f.MemoryMiB == 0 || f.Capabilities == 0 || len(f.Disks) != 4 || f.Disks[0].FreeMiB == 0 || f.Clock == 0 || f.CgroupVersion == 0 {
+		if f.Kernel == "" || f.CPUs == 0 || f.MemoryMiB == 0 || f.Capabilities == 0 || len(f.Disks) != 4 || f.Disks[0].Path != "/var/lib/none/at/all" || f.Disks[0].FreeMiB == 0 || f.Disks[0].Mount == "" || f.Clock == 0 || f.CgroupVersion == 0 {
 			t.Errorf("facts are missing: %+v", f)
 		}
 		again, err := r.Facts(t.Context())
 		must(t, err)
 		if again != f {
 			t.Error("facts were read twice")
+		}
+	})
+}
+
+// TestReach tries ports for real: one that something listens on, and one that refuses.
+func TestReach(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { l.Close() })
+	onEach(t, func(t *testing.T, _ machine, r *runner.Runner) {
+		got, err := r.Reach(t.Context(), []string{l.Addr().String(), "127.0.0.1:1"})
+		if err != nil || len(got) > 0 || r.RoundTrips() != 1 {
+			t.Errorf("out of reach: %v, %v", got, err)
 		}
 	})
 }

@@ -43,6 +43,7 @@ type Host struct {
 	MemoryMiB int
 	Skew      time.Duration // how far its clock is ahead
 	DiskMiB   int
+	Blocked   map[string]string // address:port of other hosts -> what bash says when it connects there; empty: no answer comes
 
 	fs      *fsys
 	down    atomic.Bool

@@ -71,17 +71,19 @@ func TestPresets(t *testing.T) {
 		want := runner.Facts{
 			Hostname: c.h.Name, OS: c.os, OSVersion: c.version, PackageManager: c.tool, Arch: "amd64", Systemd: true, CgroupVersion: 2, CPUs: 4, MemoryMiB: 7941,
 			Swaps: []string{"/dev/vda2"}, Listening: map[int]string{22: "sshd"},
-			Interfaces: []runner.Interface{{Name: "eth0", Addresses: []string{"10.0.0.11/24"}}, {Name: "lo", Addresses: []string{"127.0.0.1/8"}}},
-			Features:   map[string]bool{"overlay": true, "br_netfilter": true, "nf_tables": true, "ip_vs": true, "vxlan": true},
+			Interfaces: []runner.Interface{{Name: "eth0", MAC: f.Interfaces[0].MAC, Addresses: []string{"10.0.0.11/24"}}, {Name: "lo", MAC: "00:00:00:00:00:00", Addresses: []string{"127.0.0.1/8"}}},
+			Routes:     []runner.Route{{To: "default", Dev: "eth0"}, {To: "10.0.0.0/24", Dev: "eth0"}}, NameServers: []string{"10.0.0.2"},
+			Features: map[string]bool{"overlay": true, "br_netfilter": true, "nf_tables": true, "ip_vs": true, "vxlan": true},
 		}
 		got := runner.Facts{
 			Hostname: f.Hostname, OS: f.OS, OSVersion: f.OSVersion, PackageManager: f.PackageManager, Arch: f.Arch, Systemd: f.Systemd, CgroupVersion: f.CgroupVersion,
 			CPUs: f.CPUs, MemoryMiB: f.MemoryMiB, Swaps: f.Swaps, Listening: f.Listening, Interfaces: f.Interfaces, Features: f.Features,
+			Routes: f.Routes, NameServers: f.NameServers,
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
-		if !f.Is(c.like) || !f.CanRaiseLimits() || len(f.Disks) != 4 || f.MachineID == "" {
+		if !f.Is(c.like) || !f.CanRaiseLimits() || len(f.Disks) != 2 || f.MachineID == "" || len(f.ProductUUID) != 36 || len(f.Interfaces[0].MAC) != 17 {
 			t.Errorf("got %+v", f)
 		}
 	}
@@ -232,6 +234,17 @@ func TestDial(t *testing.T) {
 	h.Serve("10.0.0.11:6443", nil)
 	if _, err := h.Dial(t.Context(), "tcp", "10.0.0.11:6443"); err == nil || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestBlocked(t *testing.T) {
+	h := runnertest.Debian12("a")
+	h.Blocked = map[string]string{"10.0.0.12:10250": "No route to host", "10.0.0.13:2379": ""}
+	h.Serve("10.0.0.14:6443", func() (net.Conn, error) { return nil, net.ErrClosed })
+	got, err := h.Runner().Reach(t.Context(), []string{"10.0.0.12:10250", "10.0.0.13:2379", "10.0.0.14:6443", "10.0.0.14:2380"})
+	want := map[string]string{"10.0.0.12:10250": "no route to host", "10.0.0.13:2379": "no answer in 2 seconds"}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(diff, err)
 	}
 }
 

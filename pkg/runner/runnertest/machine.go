@@ -86,7 +86,8 @@ func (h *Host) base() {
 	id := fmt.Sprintf("%032x", fnv(h.Name))
 	for p, text := range map[string]string{
 		"/etc/hostname": h.Name + "\n", "/etc/machine-id": id + "\n", "/etc/hosts": "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n",
-		"/etc/resolv.conf": "nameserver 10.0.0.2\n", "/etc/fstab": "/dev/vda1 / ext4 defaults 0 1\n/dev/vda2 none swap sw 0 0\n",
+		"/sys/class/dmi/id/product_uuid": fmt.Sprintf("%s-%s-%s-%s-%s\n", id[:8], id[8:12], id[12:16], id[16:20], id[20:]),
+		"/etc/resolv.conf":               "nameserver 10.0.0.2\n", "/etc/fstab": "/dev/vda1 / ext4 defaults 0 1\n/dev/vda2 none swap sw 0 0\n",
 		"/etc/passwd": "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n", "/etc/group": "root:x:0:\nnogroup:x:65534:\n",
 		"/etc/ssh/sshd_config":            "PermitRootLogin prohibit-password\n",
 		"/lib/systemd/system/ssh.service": "[Service]\nExecStart=/usr/sbin/sshd -D\n[Install]\nWantedBy=multi-user.target\n",

@@ -1,6 +1,8 @@
 package runnertest
 
 import (
+	"fmt"
+	"net"
 	"net/netip"
 	"path"
 	"slices"
@@ -10,6 +12,16 @@ import (
 
 func ip(c *Call) int {
 	switch strings.Join(c.Args[1:], " ") {
+	case "-4 route show":
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.Printf("default via 10.0.0.1 dev eth0\n")
+		for _, name := range sorted(c.addrs) {
+			if p := netip.MustParsePrefix(c.addrs[name]); p.Addr().Is4() && name != "lo" && p.Bits() < 32 {
+				c.Printf("%s dev %s proto kernel scope link src %s\n", p.Masked(), name, p.Addr())
+			}
+		}
+		return 0
 	case "-o addr show":
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -49,6 +61,11 @@ func (h *Host) SetAddr(name, cidr string) {
 		h.fs.drop("/sys/class/net/" + name)
 	} else {
 		h.put("/sys/class/net/"+name+"/operstate", "up\n", 0o444)
+		mac := "00:00:00:00:00:00"
+		if sum := fnv(h.Name + name); name != "lo" {
+			mac = fmt.Sprintf("52:%02x:%02x:%02x:%02x:%02x", byte(sum>>32), byte(sum>>24), byte(sum>>16), byte(sum>>8), byte(sum))
+		}
+		h.put("/sys/class/net/"+name+"/address", mac+"\n", 0o444)
 	}
 }
 
@@ -144,4 +161,41 @@ func ipvsadm(c *Call) int {
 	}
 	c.changed("ipvsadm -C")
 	return 0
+}
+
+// bash only connects: ": </dev/tcp/ADDRESS/PORT". Ports that nothing listens on
+// refuse, unless Blocked says otherwise.
+func bash(c *Call) int {
+	if len(c.Args) != 5 || c.Args[1] != "-c" || c.Args[2] != ": </dev/tcp/$0/$1" {
+		return c.Unknown()
+	}
+	address := net.JoinHostPort(c.Args[3], c.Args[4])
+	c.mu.Lock()
+	served := c.services[address] != nil
+	c.mu.Unlock()
+	why, blocked := c.Blocked[address]
+	switch {
+	case blocked && why == "":
+		return 124 // of timeout, in which it runs
+	case blocked:
+		return c.Failf(1, "connect: %s", why)
+	case served:
+		return 0
+	}
+	return c.Failf(1, "connect: Connection refused")
+}
+
+// getent looks up addresses of names in /etc/hosts.
+func getent(c *Call) int {
+	if len(c.Args) != 3 || c.Args[1] != "ahostsv4" {
+		return c.Unknown()
+	}
+	hosts, _ := c.Get("/etc/hosts")
+	for l := range strings.Lines(hosts) {
+		if f := strings.Fields(l); len(f) > 1 && slices.Contains(f[1:], c.Args[2]) && !strings.Contains(f[0], ":") {
+			c.Printf("%s       STREAM %s\n%[1]s       DGRAM  \n", f[0], c.Args[2])
+			return 0
+		}
+	}
+	return 2
 }

@@ -35,6 +35,8 @@ echo "$one|$rest"`,
 	`x=$(printf 'a\n\n\n'); echo "[$x]"; printf '%s\n' a b; printf '%03d|%5s|%x\n' 7 ab 255`,
 	`hash() { echo mine; }; hash; sum() { echo "$1"; }; sum x; trap 'echo bye' EXIT; exit 5`,
 	`[ a = a ] && [ a != b ] && [ 2 -gt 1 ] && [ -f a ] && [ -d d ] && ! [ -e no ] && [ -s a ] && [ -n x ] && [ -z "" ] && [ -x d ]; echo $?`,
+	`f() { sleep 0; printf '%s\n' "$1" >"$1"; }; f one & f two & wait; cat one two; timeout 5 cat a; timeout 5 cat nope; echo $?; timeout 5 grep -q zzz a || echo $?`,
+	`for i in d/* none/*; do if read -r x <"$i/y"; then echo "$x"; fi; done 2>/dev/null; d=/t/d/no/such; until [ -e "${d:-/}" ]; do d=${d%/*}; done; echo "$d"`,
 	// files
 	`stat -c '%s %a %U:%G %n %F' a d; stat -c %s nope; echo $?; ln -s a l; stat -c %F l; stat -L -c '%F %s' l`,
 	`mkdir d; echo $?; mkdir -p d/x/y; mkdir n/o; echo $?; rmdir d; echo $?; rmdir d/x/y d/x; ls d; mkdir -m 700 p; stat -c %a p; mkdir -p a; echo $?`,

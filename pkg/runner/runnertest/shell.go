@@ -92,8 +92,9 @@ func (h *Host) shell(ctx context.Context, c connector.Cmd) error {
 	if err != nil {
 		return err
 	}
+	out, errOut := &locked{w: c.Stdout}, &locked{w: stderr}
 	sh, err := interp.New(
-		interp.StdIO(in, &locked{w: c.Stdout}, &locked{w: stderr}),
+		interp.StdIO(in, out, errOut),
 		interp.Env(expand.ListEnviron("PATH="+strings.Join(searched, ":"), "HOME=/root", "USER=root")),
 		interp.Dir("/"), interp.CallHandler(s.call), interp.OpenHandler(s.open), interp.StatHandler(s.stat),
 		interp.ReadDirHandler2(s.readDir), interp.AccessHandler(s.access),
@@ -104,6 +105,8 @@ func (h *Host) shell(ctx context.Context, c connector.Cmd) error {
 	}
 	err = sh.Run(ctx, file)
 	done()
+	out.shut() // what runs in the background may outlive a script that was cut
+	errOut.shut()
 	if over := s.over.Load(); over != nil {
 		err = *over
 	}
@@ -159,6 +162,13 @@ func half(r io.Reader) io.Reader {
 type locked struct {
 	mu sync.Mutex
 	w  io.Writer
+}
+
+// shut drops what is still written.
+func (l *locked) shut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.w = io.Discard
 }
 
 func (l *locked) Write(b []byte) (int, error) {
