@@ -35,7 +35,10 @@ var supported = map[string][]string{
 	"openEuler": {"20.03", "22.03", "24.03"}, "kylin": {"V10"}, "anolis": {"7", "8"},
 }
 
-var checks = []check{
+// checks are all checks that look at one host, with what is known of the others.
+var checks = slices.Concat(machineChecks, systemChecks, networkChecks)
+
+var machineChecks = []check{
 	{"os", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
 		if slices.ContainsFunc(supported[f.OS], func(v string) bool { return f.OSVersion == v || strings.HasPrefix(f.OSVersion, v+".") }) {
 			return Finding{}
@@ -54,27 +57,29 @@ var checks = []check{
 		}
 		return Finding{Found: f.Arch, Needed: orText(h.Arch, "amd64 or arm64"), Fix: "correct spec.hosts[].arch, or use another machine"}
 	}},
-	{"cpu", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
-		return atLeast(f.CPUs, 2, "%d CPUs", "give the machine more processors")
+	{"cpu", func(c *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+		return atLeast(f.CPUs, c.Spec.Preflight.MinCPUs, "%d CPUs", "give the machine more processors, or lower spec.preflight.minCPUs")
 	}},
-	{"memory", func(_ *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
-		need := 1800 // of 2 GB the kernel keeps some
+	{"memory", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		need, limit := c.Spec.Preflight.MinWorkerMemoryMiB, "minWorkerMemoryMiB"
 		if h.Is(v1alpha1.RoleMaster) {
-			need = 3600
+			need, limit = c.Spec.Preflight.MinMasterMemoryMiB, "minMasterMemoryMiB"
 		}
-		return atLeast(f.MemoryMiB, need, "%d MiB of memory", "give the machine more memory")
+		return atLeast(f.MemoryMiB, need, "%d MiB of memory", "give the machine more memory, or lower spec.preflight."+limit)
 	}},
-	{"disk", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
-		for _, d := range f.Disks {
-			if d.Path == "/var/lib" {
-				return atLeast(d.FreeMiB, 5000, "%d MiB free in /var/lib", "free space, or mount a larger disk there")
-			}
+	{"disk", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		return c.room(h, f, "MiB", func(s store) int { return s.mib }, func(d runner.Disk) (int, bool) { return d.FreeMiB, true })
+	}},
+	{"inodes", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		return c.room(h, f, "inodes", func(s store) int { return s.inodes }, func(d runner.Disk) (int, bool) { return d.FreeIno, d.Inodes > 0 })
+	}},
+	{"kernel", func(c *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+		needed := []string{runner.FeatureOverlay, runner.FeatureBridgeNF}
+		if n := c.Spec.Network; n.Plugin == v1alpha1.PluginFlannel && n.Flannel.Backend == "vxlan" {
+			needed = append(needed, runner.FeatureVXLAN)
 		}
-		return Finding{}
-	}},
-	{"kernel", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
 		var missing []string
-		for _, m := range []string{runner.FeatureOverlay, runner.FeatureBridgeNF} {
+		for _, m := range needed {
 			if !f.Features[m] {
 				missing = append(missing, m)
 			}
@@ -187,13 +192,16 @@ func orText(a, b string) string {
 	return b
 }
 
-// Preflight looks at the facts of all hosts for what would make the cluster
-// fail, without the checks named in skip. That a machine belongs to another
-// cluster cannot be skipped. Nothing is touched.
+// Preflight looks at the facts of all hosts that were asked for what would make
+// the cluster fail, without the checks named in skip. Errors come before warnings.
+// That a machine belongs to another cluster cannot be skipped. Nothing is touched.
 func (c *Cluster) Preflight(skip []string) []Finding {
 	var all []Finding
 	for i := range c.Spec.Hosts {
 		h := &c.Spec.Hosts[i]
+		if c.Facts[h.Name] == nil {
+			continue
+		}
 		if why := c.Stranger(h.Name); why != "" {
 			all = append(all, Finding{
 				Host: h.Name, Check: "owner", Found: why, Needed: "a machine of this cluster, or of none", Error: true,
@@ -202,7 +210,7 @@ func (c *Cluster) Preflight(skip []string) []Finding {
 		}
 		for _, ch := range checks {
 			f := ch.look(c, h, c.FactsOf(h.Name))
-			if f.Found == "" || slices.Contains(skip, ch.name) {
+			if f.Found == "" {
 				continue
 			}
 			f.Error = f.Check != "warning"
@@ -210,14 +218,33 @@ func (c *Cluster) Preflight(skip []string) []Finding {
 			all = append(all, f)
 		}
 	}
+	all = append(all, c.alike()...)
+	all = slices.DeleteFunc(all, func(f Finding) bool { return slices.Contains(skip, f.Check) })
+	SortFindings(all)
 	return all
+}
+
+// SortFindings puts errors before warnings, and leaves all else in its order.
+func SortFindings(all []Finding) {
+	slices.SortStableFunc(all, func(a, b Finding) int {
+		switch {
+		case a.Error == b.Error:
+			return 0
+		case a.Error:
+			return -1
+		}
+		return 1
+	})
 }
 
 // CheckNames are the names of the preflight checks.
 func CheckNames() []string {
-	names := make([]string, len(checks))
-	for i, c := range checks {
-		names[i] = c.name
+	var names []string
+	for _, c := range checks {
+		names = append(names, c.name)
+	}
+	for _, id := range identities {
+		names = append(names, id.name)
 	}
 	return names
 }

@@ -3,6 +3,7 @@
 package clustertest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -51,7 +52,9 @@ func Parse(t testing.TB, text string, edit func(host string, f *runner.Facts)) *
 	}
 	facts := map[string]*runner.Facts{}
 	for _, h := range conf.Spec.Hosts {
-		f, err := runnertest.Debian12(h.Name).Runner().Facts(context.Background())
+		machine := runnertest.Debian12(h.Name)
+		machine.SetAddr("eth0", h.InternalAddress+"/24")
+		f, err := machine.Runner().Facts(context.Background(), conf.Spec.Etcd.DataDir, cmp.Or(conf.Spec.Runtime.DataRoot, cluster.DefaultDataRoot))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -79,6 +79,8 @@ type Spec struct {
 	Extra Extra `json:"extra,omitzero"`
 	// Where kubexm gets what it installs.
 	Source Source `json:"source,omitzero"`
+	// What the machines must have before anything is installed.
+	Preflight Preflight `json:"preflight,omitzero"`
 }
 
 // Credentials is how to log in to a machine.

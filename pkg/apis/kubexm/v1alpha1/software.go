@@ -155,3 +155,20 @@ type Source struct {
 	// Whether everything comes from the local store and nothing is fetched.
 	Offline bool `json:"offline,omitempty"`
 }
+
+// Preflight holds the limits of the preflight checks. Where directories share a file system, what they need adds up.
+type Preflight struct {
+	// Fewest processors of a host.
+	MinCPUs int `json:"minCPUs,omitempty" jsonschema:"default=2,minimum=1"`
+	// Least memory of a master: 4 GB, of which the kernel keeps some.
+	MinMasterMemoryMiB int `json:"minMasterMemoryMiB,omitempty" jsonschema:"default=3600,minimum=1"`
+	// Least memory of other hosts: 2 GB, of which the kernel keeps some.
+	MinWorkerMemoryMiB int `json:"minWorkerMemoryMiB,omitempty" jsonschema:"default=1800,minimum=1"`
+	// Least free space of a node in runtime.dataRoot, for images and containers. /usr/local/bin and /var/lib/kubelet need
+	// another 1000 and 500 MiB.
+	MinNodeDiskMiB int `json:"minNodeDiskMiB,omitempty" jsonschema:"default=5000,minimum=1"`
+	// Least free space in etcd.dataDir of an etcd member.
+	MinEtcdDiskMiB int `json:"minEtcdDiskMiB,omitempty" jsonschema:"default=1000,minimum=1"`
+	// Fewest free inodes of a node in runtime.dataRoot.
+	MinNodeInodes int `json:"minNodeInodes,omitempty" jsonschema:"default=50000,minimum=1"`
+}

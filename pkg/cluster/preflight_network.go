@@ -1,0 +1,188 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/runner"
+)
+
+// Reachability is the check whose facts are asked for apart: hosts try ports of each other.
+const Reachability = "reachability"
+
+var networkChecks = []check{
+	{"resolv-conf", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		_, chosen := c.Spec.Kubernetes.Kubelet.Config["resolvConf"]
+		if !isNode(h) || chosen || len(c.Spec.DNS.CoreDNS.Upstream) > 0 || len(c.Spec.Extra.Resolves) > 0 {
+			return Finding{} // pods get their servers from elsewhere
+		}
+		found := Finding{Needed: "a name server that pods reach, too", Fix: "name one in /etc/resolv.conf, or set spec.dns.coredns.upstream"}
+		switch {
+		case len(f.NameServers) == 0:
+			found.Found = "no name server in /etc/resolv.conf"
+		// In a pod loopback is the pod: CoreDNS would ask itself, see it and end. Of
+		// systemd-resolved the kubelet knows where the real ones stand.
+		case !f.Features[runner.FeatureResolved] && !slices.ContainsFunc(f.NameServers, func(s string) bool { return !isLoopback(s) }):
+			found.Found = "only " + strings.Join(f.NameServers, ", ") + " in /etc/resolv.conf"
+		}
+		return found
+	}},
+	{"routes", func(c *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+		if f.Env["cluster"] != "" {
+			return Finding{} // the pods' own
+		}
+		var taken, wide []string
+		for _, r := range f.Routes {
+			to := prefix(r.To)
+			for _, own := range []string{c.Spec.Network.PodCIDR, c.Spec.Network.ServiceCIDR} {
+				text := fmt.Sprintf("route to %s (%s) overlaps %s", r.To, r.Dev, own)
+				switch {
+				case to.Bits() <= 1 || !to.Overlaps(prefix(own)): // the default route, in two halves too, is for all else
+				case to.Bits() < prefix(own).Bits():
+					wide = append(wide, text)
+				default:
+					taken = append(taken, text)
+				}
+			}
+		}
+		found := Finding{Needed: "networks that nothing else uses", Fix: "choose another spec.network.podCIDR or serviceCIDR, or remove the route"}
+		if taken == nil { // the cluster's narrower routes win: only what is in both is lost
+			found.Found = strings.Join(wide, "; ")
+			return warning(found)
+		}
+		found.Found = strings.Join(taken, "; ")
+		return found
+	}},
+	{"proxy", func(c *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+		if !f.Proxied {
+			return Finding{}
+		}
+		var lacks []string
+		for _, to := range append([]string{c.Spec.Network.PodCIDR, c.Spec.Network.ServiceCIDR}, c.internalAddresses()...) {
+			if !bypassed(f.NoProxy, prefix(to)) {
+				lacks = append(lacks, to)
+			}
+		}
+		if lacks == nil {
+			return Finding{}
+		}
+		// kubeadm hands its proxy on to the API server.
+		return warning(Finding{
+			Found: "a proxy is set, and no_proxy lacks " + strings.Join(lacks, ", "), Needed: "what is in the cluster reached without a proxy",
+			Fix: "add them to no_proxy where the proxy is set (/etc/environment)",
+		})
+	}},
+	{Reachability, func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		ports := map[string][]string{} // by what came of them
+		excused := true
+		for _, l := range c.Links(h.Name) {
+			if why := f.Unreached[c.LinkAddress(l)]; why != "" {
+				ports[why] = append(ports[why], fmt.Sprintf("port %d of %s", l.Port, l.Host))
+				excused = excused && len(f.Firewalls)+len(c.FactsOf(l.Host).Firewalls) > 0
+			}
+		}
+		var each []string
+		for _, why := range slices.Sorted(maps.Keys(ports)) {
+			each = append(each, strings.Join(ports[why], ", ")+": "+why)
+		}
+		found := Finding{Found: strings.Join(each, "; "), Needed: "packets that pass between hosts, to these ports"}
+		if excused { // the firewall that is a finding of its own may be all that it is
+			found.Fix = "kubexm turns the hosts' firewalls off; look for others in the network (security groups)"
+			return warning(found)
+		}
+		found.Fix = "let them pass in all packet filters, of the hosts and of the network (security groups); check routes"
+		return found
+	}},
+}
+
+// prefix reads a network or an address; what is neither overlaps nothing.
+func prefix(s string) netip.Prefix {
+	if p, err := netip.ParsePrefix(s); err == nil {
+		return p.Masked()
+	}
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return netip.PrefixFrom(a, a.BitLen())
+}
+
+// bypassed reports whether no_proxy, as programs in Go read it, has all of a network.
+func bypassed(noProxy string, to netip.Prefix) bool {
+	return slices.ContainsFunc(strings.Split(noProxy, ","), func(entry string) bool {
+		entry = strings.TrimSpace(entry)
+		p := prefix(entry)
+		return entry == "*" || p.IsValid() && p.Bits() <= to.Bits() && p.Contains(to.Addr())
+	})
+}
+
+func (c *Cluster) internalAddresses() []string {
+	var all []string
+	for i := range c.Spec.Hosts {
+		all = append(all, c.Spec.Hosts[i].InternalAddress)
+	}
+	return all
+}
+
+// Link is a TCP port of a host that another must reach.
+type Link struct {
+	Host string
+	Port int
+}
+
+// flows say who must reach which port of whom.
+var flows = []struct {
+	from, to []v1alpha1.Role
+	port     func(*Cluster) int
+}{
+	{from: roles("master worker loadbalancer"), to: roles("master"), port: (*Cluster).APIPort},
+	{from: roles("worker"), to: roles("loadbalancer"), port: (*Cluster).APIPort},
+	{from: roles("master etcd"), to: roles("etcd"), port: func(*Cluster) int { return 2379 }},
+	{from: roles("etcd"), to: roles("etcd"), port: func(*Cluster) int { return 2380 }},
+	{from: roles("master"), to: roles("master worker"), port: func(*Cluster) int { return 10250 }}, // kubelets: logs, exec
+}
+
+func roles(names string) (all []v1alpha1.Role) {
+	for n := range strings.FieldsSeq(names) {
+		all = append(all, v1alpha1.Role(n))
+	}
+	return all
+}
+
+// mostLinks is how many hosts one host tries for each of flows. Each begins
+// elsewhere: three masters together try the kubelets of 150 nodes. Firewalls tell
+// networks apart rather than machines, so that a part of more shows what is wrong.
+const mostLinks = 50
+
+// Links are the ports that a host must reach, and that are tried before anything is
+// installed. What members of a cluster have of each other has long been tried.
+func (c *Cluster) Links(from string) []Link {
+	var all []Link
+	for _, flow := range flows {
+		senders, targets := c.Hosts(flow.from...), c.Hosts(flow.to...)
+		i := slices.Index(senders, from)
+		if i < 0 {
+			continue
+		}
+		first := i * len(targets) / len(senders)
+		for n := range min(len(targets), mostLinks) {
+			to := targets[(first+n)%len(targets)]
+			tried := c.member(c.FactsOf(from)) && c.member(c.FactsOf(to))
+			if to != from && c.Facts[to] != nil && !tried {
+				all = append(all, Link{to, flow.port(c)})
+			}
+		}
+	}
+	return all
+}
+
+// LinkAddress is where a host tries a link.
+func (c *Cluster) LinkAddress(l Link) string {
+	return net.JoinHostPort(c.IP(l.Host), strconv.Itoa(l.Port))
+}

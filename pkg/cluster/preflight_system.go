@@ -1,0 +1,105 @@
+package cluster
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/runner"
+)
+
+// systemChecks look at the operating system. What is no obstacle, or what an
+// operator may want as it is, is a warning.
+var systemChecks = []check{
+	{"kernel-version", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+		have, err := version.ParseGeneric(f.Kernel)
+		for _, k := range kernels {
+			if err != nil || have.AtLeast(version.MustParseGeneric(k.before)) || k.cgroup != 0 && k.cgroup != f.CgroupVersion {
+				continue
+			}
+			found := Finding{Found: "kernel " + f.Kernel, Needed: fmt.Sprintf("kernel %s or newer%s", k.before, k.why), Fix: "install a newer kernel, and boot it"}
+			if k.works {
+				found = warning(found)
+			}
+			return found
+		}
+		return Finding{}
+	}},
+	{"cgroup", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		if f.CgroupVersion != 1 || c.Minor() < 35 || !isNode(h) {
+			return Finding{}
+		}
+		found := Finding{Found: "cgroup v1", Needed: "cgroup v2: kubelets from 1.35 on refuse v1 (kep.k8s.io/5573)", Fix: "boot with systemd.unified_cgroup_hierarchy=1, where kernel and systemd are new enough"}
+		if c.KubeletConfig(h.Name)["failCgroupV1"] != false {
+			return found // the user wants it so
+		}
+		found.Fix += "; until then kubexm sets failCgroupV1: false"
+		return warning(found)
+	}},
+	{"hostname", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		fix := "kubexm names the machine " + h.Name + ", and puts that into /etc/hosts"
+		if len(validation.IsDNS1123Subdomain(f.Hostname)) > 0 {
+			return warning(Finding{Found: fmt.Sprintf("host name %q", f.Hostname), Needed: "lower case letters, digits, hyphens and dots (RFC 1123)", Fix: fix})
+		}
+		// kubexm's block in /etc/hosts will have the node's own name, and those of spec.extra.hosts.
+		named := f.Hostname == h.Name || slices.ContainsFunc(c.Spec.Extra.Hosts, func(e v1alpha1.HostEntry) bool { return e.Domain == f.Hostname })
+		if named || slices.ContainsFunc(f.Resolves, func(ip string) bool { return !isLoopback(ip) }) {
+			return Finding{}
+		}
+		leads := "to no address"
+		if len(f.Resolves) > 0 {
+			leads = "to " + strings.Join(f.Resolves, ", ")
+		}
+		return warning(Finding{Found: fmt.Sprintf("host name %s leads %s", f.Hostname, leads), Needed: "an address that other hosts know it by", Fix: fix})
+	}},
+	{"ntp", func(c *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+		if f.Container != "" || len(f.TimeServices)+len(c.Spec.System.NTPServers) > 0 { // the clock of a container is its machine's
+			return Finding{}
+		}
+		return warning(Finding{
+			Found: "no time service runs", Needed: "chrony, ntpd or systemd-timesyncd, lest clocks drift apart",
+			Fix: "start one, or name servers in spec.system.ntpServers: kubexm then installs chrony",
+		})
+	}},
+	{"selinux", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+		if !f.Enforcing {
+			return Finding{}
+		}
+		return warning(Finding{Found: "SELinux enforcing", Needed: "SELinux permissive or off", Fix: "kubexm lets it only warn, and turns it off at the next boot"})
+	}},
+	{"firewall", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+		if len(f.Firewalls) == 0 {
+			return Finding{}
+		}
+		return warning(Finding{
+			Found: strings.Join(f.Firewalls, " and ") + " active", Needed: "no firewall between nodes, pods and services", Fix: "kubexm turns it off",
+		})
+	}},
+}
+
+// kernels are the least versions, in the order in which they are asked. Facts: the
+// oldest distribution that is supported; kubeadm's check of the system
+// (k8s.io/system-validators); kubernetes.io/docs/concepts/architecture/cgroups.
+var kernels = []struct {
+	before string
+	cgroup int // only with this version of cgroups; 0: any
+	works  bool
+	why    string
+}{
+	{before: "3.10"},
+	{before: "4.19", works: true, why: ": Kubernetes is not tested with older ones"},
+	{before: "5.8", cgroup: 2, works: true, why: ", for all that Kubernetes does with cgroup v2"},
+}
+
+// isNode reports whether a kubelet runs on the host.
+func isNode(h *v1alpha1.Host) bool { return h.Is(v1alpha1.RoleMaster) || h.Is(v1alpha1.RoleWorker) }
+
+func isLoopback(ip string) bool {
+	a, err := netip.ParseAddr(ip)
+	return err == nil && a.IsLoopback()
+}
