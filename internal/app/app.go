@@ -130,9 +130,7 @@ func (s *session) connect(ctx context.Context) error {
 
 // reach is connect, with the hosts that cannot be reached or asked left out.
 func (s *session) reach(ctx context.Context) (failed []*HostError, err error) {
-	failed = s.dialAll(ctx)
-	facts, mute := s.gather(ctx)
-	failed = append(failed, mute...)
+	failed, facts := s.ask(ctx)
 	src := s.config.Spec.Source
 	store, err := resource.Open(filepath.Join(filepath.Dir(s.dir), "packages"), resource.Source{Zone: src.Zone, Mirrors: src.Mirrors, Offline: src.Offline})
 	if err != nil {
@@ -140,6 +138,13 @@ func (s *session) reach(ctx context.Context) (failed []*HostError, err error) {
 	}
 	s.cluster = cluster.New(s.config, s.dir, store, facts)
 	return failed, nil
+}
+
+// ask connects to all hosts and gathers their facts.
+func (s *session) ask(ctx context.Context) (failed []*HostError, facts map[string]*runner.Facts) {
+	failed = s.dialAll(ctx)
+	facts, mute := s.gather(ctx)
+	return append(failed, mute...), facts
 }
 
 // plan makes the graph of a pipeline.

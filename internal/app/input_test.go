@@ -212,6 +212,16 @@ var troubles = map[string]trouble{
 		w.hosts["node3"].Put("/etc/os-release", "ID=slackware\nVERSION_ID=\"15.0\"\nPRETTY_NAME=\"Slackware 15.0\"\n", 0o644)
 		a.SkipPreflight = []string{"os"}
 	}},
+	"out of reach": {prep: func(w *world, _ *attempt) {
+		w.hosts["node1"].Blocked = map[string]string{"10.0.0.12:10250": "No route to host"}
+		w.hosts["node2"].Blocked = map[string]string{"10.0.0.11:6443": ""}
+		w.hosts["node3"].Blocked = map[string]string{"10.0.0.11:6443": "", "10.0.0.12:10250": ""} // no worker asks another's kubelet
+	}},
+	"out of reach, skipped": {prep: func(w *world, a *attempt) {
+		w.hosts["node2"].Blocked = map[string]string{"10.0.0.11:6443": ""}
+		a.SkipPreflight = []string{"reachability"}
+	}, run: fine},
+	"lost while trying":       {prep: func(w *world, _ *attempt) { w.hosts["node2"].Fail("/dev/tcp", runnertest.ErrLost) }},
 	"unknown preflight check": {prep: func(_ *world, a *attempt) { a.SkipPreflight = []string{"os", "memmory"} }},
 
 	"at the same time": {run: func(a *attempt) error {

@@ -1,26 +1,125 @@
 package app
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
-// PreflightError is what makes hosts unfit.
+// Fitness is what the preflight found.
+type Fitness struct {
+	Cluster  string            `json:"cluster"`
+	Fit      bool              `json:"fit"`      // no finding is an error
+	Hosts    int               `json:"hosts"`    // of the configuration
+	Checks   []string          `json:"checks"`   // that were made
+	Findings []cluster.Finding `json:"findings"` // errors first
+}
+
+// PreflightError is what makes hosts unfit, and what else was found.
 type PreflightError struct{ Findings []cluster.Finding }
+
+// Summary counts what was found: "2 errors and 1 warning".
+func Summary(findings []cluster.Finding) string {
+	var errs, warnings int
+	for _, f := range findings {
+		if f.Error {
+			errs++
+		} else {
+			warnings++
+		}
+	}
+	switch {
+	case warnings == 0:
+		return human.Count(errs, "error")
+	case errs == 0:
+		return human.Count(warnings, "warning")
+	}
+	return human.Count(errs, "error") + " and " + human.Count(warnings, "warning")
+}
+
+// Title says what the matter is, without the findings.
+func (e *PreflightError) Title() string {
+	return "the machines are not fit: " + Summary(e.Findings) + "; nothing has been touched"
+}
 
 func (e *PreflightError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s; nothing has been touched:", human.Count(len(e.Findings), "preflight finding"))
+	b.WriteString(e.Title() + ":")
 	for _, f := range e.Findings {
-		fmt.Fprintf(&b, "\n  %s  %s: found %s; needed: %s; fix: %s", f.Host, f.Check, f.Found, f.Needed, f.Fix)
+		check := f.Check
+		if !f.Error {
+			check += " (warning)"
+		}
+		fmt.Fprintf(&b, "\n  %s  %s: found %s; needed: %s; fix: %s", f.Host, check, f.Found, f.Needed, f.Fix)
 	}
 	return b.String()
+}
+
+// Unfit is the error of findings, nil when none is one.
+func Unfit(findings []cluster.Finding) error {
+	if !slices.ContainsFunc(findings, func(f cluster.Finding) bool { return f.Error }) {
+		return nil
+	}
+	err := fault.Advise(&PreflightError{findings}, "mend the hosts, or leave a check out with --skip-preflight=NAME")
+	return fault.Exit(err, fault.ExitPreflight)
+}
+
+// Preflight looks whether a cluster can be made of its machines. One that cannot be
+// reached is a finding, too. Nothing is changed, and no lock is taken.
+func Preflight(ctx context.Context, o Options) (*Fitness, error) {
+	s, err := open(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	failed, facts := s.ask(ctx)
+	s.cluster = cluster.New(s.config, s.dir, nil, facts)
+	failed = append(failed, s.tryPorts(ctx)...)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	is := &Fitness{Cluster: s.config.Metadata.Name, Hosts: len(s.config.Spec.Hosts), Findings: []cluster.Finding{}}
+	for _, e := range failed {
+		is.Findings = append(is.Findings, cluster.Finding{
+			Host: e.Host, Check: "connectivity", Found: e.Err.Error(), Needed: "a log-in by SSH, and rights of root", Error: true,
+			Fix: cmp.Or(fault.Advice(e.Err), "see whether the machine is up and lets you log in"),
+		})
+	}
+	is.Findings = append(is.Findings, s.cluster.Preflight(o.SkipPreflight)...)
+	is.Checks = slices.DeleteFunc(cluster.CheckNames(), func(name string) bool { return slices.Contains(o.SkipPreflight, name) })
+	is.Fit = Unfit(is.Findings) == nil
+	return is, s.cluster.Err()
+}
+
+// tryPorts lets hosts try the ports of each other that they need.
+func (s *session) tryPorts(ctx context.Context) []*HostError {
+	if slices.Contains(s.SkipPreflight, cluster.Reachability) {
+		return nil
+	}
+	return s.each(func(h *v1alpha1.Host) error {
+		links := s.cluster.Links(h.Name)
+		facts := s.cluster.Facts[h.Name]
+		if len(links) == 0 || facts == nil {
+			return nil
+		}
+		addresses := make([]string, len(links))
+		for i, l := range links {
+			addresses[i] = s.cluster.LinkAddress(l)
+		}
+		ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer in %s", patience))
+		defer cancel()
+		unreached, err := s.hosts[h.Name].Reach(ctx, addresses)
+		facts.Unreached = unreached
+		return err
+	})
 }
 
 // checkSkipped refuses to leave out checks that there are not.
@@ -33,30 +132,28 @@ func (o *Options) checkSkipped() error {
 	return nil
 }
 
-// preflight stops when a host is not fit; warnings are told.
-func (s *session) preflight() error {
-	var bad []cluster.Finding
+// preflight stops when a host is not fit; else warnings are told.
+func (s *session) preflight(ctx context.Context) error {
+	if failed := s.tryPorts(ctx); len(failed) > 0 {
+		return joined(failed)
+	}
+	found := s.cluster.Preflight(s.SkipPreflight)
+	if err := Unfit(found); err != nil {
+		return err
+	}
 	var warnings []string
 	hosts := map[string][]string{} // by warning
-	for _, f := range s.cluster.Preflight(s.SkipPreflight) {
-		if f.Error {
-			bad = append(bad, f)
-		} else {
-			text := fmt.Sprintf("%s (%s)", f.Found, f.Fix)
-			if hosts[text] == nil {
-				warnings = append(warnings, text)
-			}
-			hosts[text] = append(hosts[text], f.Host)
+	for _, f := range found {
+		text := fmt.Sprintf("%s (%s)", f.Found, f.Fix)
+		if hosts[text] == nil {
+			warnings = append(warnings, text)
 		}
+		hosts[text] = append(hosts[text], f.Host)
 	}
 	for _, text := range warnings {
 		s.notice("warning: %s: %s", human.Names(hosts[text], 10), text)
 	}
-	if bad == nil {
-		return nil
-	}
-	err := fault.Advise(&PreflightError{bad}, "mend the hosts, or leave a check out with --skip-preflight=NAME")
-	return fault.Exit(err, fault.ExitPreflight)
+	return nil
 }
 
 // checkOwner refuses to delete from machines that belong to another cluster, and

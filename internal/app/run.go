@@ -74,7 +74,7 @@ func (s *session) checkCreate(ctx context.Context) error {
 	if err := s.checkInitialised(ctx); err != nil {
 		return err
 	}
-	return s.preflight()
+	return s.preflight(ctx)
 }
 
 // Delete takes a cluster off its machines, and its secrets off the control

@@ -73,10 +73,11 @@ const (
 func (p *program) root() *cobra.Command {
 	root := p.group("kubexm", "Production Kubernetes from bare Linux machines",
 		p.createCommand(), p.deleteCommand(), p.planCommand(),
-		p.statusCommand(), p.runsCommand(), p.eventsCommand(),
+		p.preflightCommand(), p.statusCommand(), p.runsCommand(), p.eventsCommand(),
 		p.configCommand(), p.completionCommand(), p.versionCommand())
 	root.Long = longHelp
 	root.Example = `  kubexm config init --name prod     # write conf/prod/cluster.yaml, then edit it
+  kubexm preflight --name prod       # can it be made of these machines?
   kubexm create cluster --name prod
   kubexm status --name prod`
 	root.SilenceErrors, root.SilenceUsage = true, true

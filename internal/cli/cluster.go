@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubexm/kubexm/internal/app"
-	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
@@ -32,8 +31,7 @@ The first Ctrl-C lets running steps finish, the second stops at once.`,
 	}
 	format := p.runFlags(cmd)
 	cmd.Flags().BoolVar(&p.options.Resume, "resume", false, "go on with the last run, which failed or was interrupted")
-	cmd.Flags().StringSliceVar(&p.options.SkipPreflight, "skip-preflight", nil, "leave out preflight `checks`: "+strings.Join(cluster.CheckNames(), ", "))
-	complete(cmd, "skip-preflight", cluster.CheckNames)
+	p.skipFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return p.operate(cmd, format.value, app.Create)
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/util/fault"
-	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 // problem is one thing that failed, on one host or in the same way on several.
@@ -86,7 +85,7 @@ func split(err error, advice string) []problem {
 		one.Hosts, one.Error = []string{host.Host}, host.Err.Error()
 	}
 	if preflight, ok := errors.AsType[*app.PreflightError](err); ok {
-		one.Error = human.Count(len(preflight.Findings), "preflight finding") + "; nothing has been touched"
+		one.Error = preflight.Title()
 		one.Findings = preflight.Findings
 	}
 	if exit, ok := errors.AsType[*connector.ExitError](err); ok {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/internal/cli/progress"
 	"github.com/kubexm/kubexm/internal/cli/style"
-	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
@@ -113,30 +111,4 @@ func (e *runError) write(b *strings.Builder, st style.Style) {
 	if e.resume != "" {
 		fmt.Fprintf(b, "%s %s\n", st.Accent.String("resume: "), e.resume)
 	}
-}
-
-// findings is the table of what makes hosts unfit; hosts with the same finding
-// share a row.
-func findings(all []cluster.Finding, st style.Style, width int) string {
-	type row struct {
-		cluster.Finding
-		hosts []string
-	}
-	var rows []*row
-	for _, f := range all {
-		host := f.Host
-		f.Host = ""
-		at := slices.IndexFunc(rows, func(r *row) bool { return r.Finding == f })
-		if at < 0 {
-			at = len(rows)
-			rows = append(rows, &row{Finding: f})
-		}
-		rows[at].hosts = append(rows[at].hosts, host)
-	}
-	slices.SortStableFunc(rows, func(a, b *row) int { return cmp.Compare(a.Check, b.Check) })
-	cells := [][]string{head(st.Dim, "HOST", "CHECK", "FOUND", "NEEDED", "HOW TO FIX")}
-	for _, r := range rows {
-		cells = append(cells, []string{human.Names(r.hosts, 3), st.Bold.String(r.Check), st.Bad.String(r.Found), r.Needed, r.Fix})
-	}
-	return wrapped(cells, width)
 }

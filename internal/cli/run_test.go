@@ -15,8 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubexm/kubexm/internal/app"
-	"github.com/kubexm/kubexm/internal/cli/style"
-	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/plan"
@@ -234,20 +232,4 @@ func TestInterrupt(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-ctx.Done()
-}
-
-func TestPreflight(t *testing.T) {
-	var all []cluster.Finding
-	for i := 1; i <= 6; i++ {
-		all = append(all, cluster.Finding{Host: fmt.Sprintf("node%d", i), Check: "memory", Found: "900 MiB of memory", Needed: "1800", Fix: "give the machine more memory"})
-	}
-	all = append(all, cluster.Finding{Host: "node1", Check: "ports", Found: "port 6443 (by nginx), 2379 (by etcd) taken", Needed: "the port free", Fix: "stop what listens there"})
-	err := fault.Exit(fault.Advise(&app.PreflightError{Findings: all}, "mend the hosts, or leave a check out with --skip-preflight=NAME"), fault.ExitPreflight)
-	var b strings.Builder
-	for _, width := range []int{200, 80} {
-		for _, one := range problems(err) {
-			one.write(&b, style.Style{}, width)
-		}
-	}
-	golden.Equal(t, b.String())
 }

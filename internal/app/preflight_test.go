@@ -1,0 +1,55 @@
+package app_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/util/golden"
+)
+
+// TestPreflight looks at machines that are fit, that are not, and at a cluster.
+func TestPreflight(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, row(t, "row1"), "")
+		before := w.snapshot()
+		look := func() *app.Fitness {
+			t.Helper()
+			a := w.attempt(t.Context())
+			is, err := app.Preflight(a.ctx, a.Options)
+			w.must(err)
+			return is
+		}
+		trips := func(want int64) {
+			t.Helper()
+			begun := w.hosts["node1"].Execs()
+			if is := look(); !is.Fit || is.Hosts != 3 || len(is.Checks) < 20 {
+				t.Errorf("the machines are not fit: %+v", is)
+			}
+			if n := w.hosts["node1"].Execs() - begun; n != want {
+				t.Errorf("%d round trips, want %d", n, want)
+			}
+		}
+		trips(2) // facts, and ports of others
+		if left, err := os.ReadDir(w.dir); err != nil || len(left) != 2 {
+			t.Errorf("the preflight left something: %v, %v", left, err)
+		}
+
+		w.hosts["node1"].Blocked = map[string]string{"10.0.0.12:10250": ""}
+		w.hosts["node2"].CPUs = 1
+		w.hosts["node3"].SetDown(true)
+		text, err := yaml.Marshal(look())
+		w.must(err)
+		golden.File(t, "testdata/preflight.yaml", strings.ReplaceAll(string(text), w.dir, "WORKDIR"))
+
+		w.hosts["node1"].Blocked, w.hosts["node2"].CPUs = nil, 4
+		w.hosts["node3"].SetDown(false)
+		same(t, "hosts after the preflight", before, w.snapshot())
+		_, err = w.attempt(t.Context()).create()
+		w.must(err)
+		trips(1) // members know of each other
+	})
+}

@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/internal/cli/progress"
+	"github.com/kubexm/kubexm/internal/cli/style"
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
+)
+
+func (p *program) preflightCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "preflight", Short: "Look whether a cluster can be made of its machines", GroupID: groupLook,
+		Long: `Look whether the machines are fit for the cluster: the system, processors, memory,
+disks, kernel, names, clocks, what is left of other clusters, ports, and whether the
+machines reach each other. All that is found is shown in one table, errors before
+warnings. Nothing is changed on any machine.
+
+create cluster looks in the same way, and stops at errors. Limits stand in
+spec.preflight; the exit code is 3 when there is an error.`,
+		Example: `  kubexm preflight --name prod
+  kubexm preflight -f cluster.yaml --skip-preflight=memory,swap
+  kubexm preflight --name prod -o json | jq .findings`,
+		Args: arguments(0), PreRunE: p.chosen,
+	}
+	format := output(cmd, "text", "json")
+	p.skipFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		p.options.Notice = p.notice
+		is, err := app.Preflight(cmd.Context(), p.options)
+		if err != nil {
+			return err
+		}
+		if format.value == "json" {
+			err = p.print("json", is)
+		} else {
+			_, err = fmt.Fprint(p.out, fitnessText(is, style.New(p.colors(p.out)), width(p.out)))
+		}
+		if err == nil && !is.Fit {
+			err = fmt.Errorf("the machines are not fit for cluster %s: %s; nothing has been touched", is.Cluster, app.Summary(is.Findings))
+			err = fault.Exit(fault.Advise(err, fault.Advice(app.Unfit(is.Findings))), fault.ExitPreflight)
+		}
+		return err
+	}
+	return cmd
+}
+
+// skipFlag adds the flag that leaves out checks.
+func (p *program) skipFlag(cmd *cobra.Command) {
+	cmd.Flags().StringSliceVar(&p.options.SkipPreflight, "skip-preflight", nil, "leave out preflight `checks`: "+strings.Join(cluster.CheckNames(), ", "))
+	complete(cmd, "skip-preflight", cluster.CheckNames)
+}
+
+// fitnessText is what the preflight found, and what that means where it is good.
+func fitnessText(is *app.Fitness, st style.Style, width int) string {
+	var b strings.Builder
+	if len(is.Findings) > 0 {
+		b.WriteString(findings(is.Findings, st, width))
+	}
+	looked := fmt.Sprintf("%s on %s", human.Count(len(is.Checks), "check"), human.Count(is.Hosts, "host"))
+	switch {
+	case len(is.Findings) == 0:
+		fmt.Fprintf(&b, "%s preflight %s: all is well, %s\n", st.Good.String("✓"), is.Cluster, looked)
+	case is.Fit:
+		fmt.Fprintf(&b, "\n%s preflight %s: the machines are fit, with %s, %s\n", st.Good.String("✓"), is.Cluster, app.Summary(is.Findings), looked)
+	}
+	return b.String()
+}
+
+// findings is the table of what was found, errors first; hosts with the same
+// finding share a row.
+func findings(all []cluster.Finding, st style.Style, width int) string {
+	type row struct {
+		cluster.Finding
+		hosts []string
+	}
+	var rows []*row
+	for _, f := range all {
+		host := f.Host
+		f.Host = ""
+		at := slices.IndexFunc(rows, func(r *row) bool { return r.Finding == f })
+		if at < 0 {
+			at = len(rows)
+			rows = append(rows, &row{Finding: f})
+		}
+		rows[at].hosts = append(rows[at].hosts, host)
+	}
+	slices.SortStableFunc(rows, func(a, b *row) int {
+		if a.Error != b.Error {
+			return map[bool]int{true: -1, false: 1}[a.Error]
+		}
+		return cmp.Compare(a.Check, b.Check)
+	})
+	cells := [][]string{head(st.Dim, "HOST", "CHECK", "FOUND", "NEEDED", "HOW TO FIX")}
+	for _, r := range rows {
+		check, paint := st.Bold.String(r.Check), st.Bad
+		if !r.Error {
+			check, paint = r.Check+" (warning)", st.Warn
+		}
+		cells = append(cells, []string{human.Names(r.hosts, 3), check, paint.String(oneLine(r.Found)), r.Needed, oneLine(r.Fix)})
+	}
+	return wrapped(cells, width)
+}
+
+// oneLine is a text of a machine that can do a table no harm.
+func oneLine(text string) string {
+	return progress.Clean(strings.Join(strings.Fields(text), " "))
+}
