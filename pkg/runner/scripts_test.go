@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"maps"
 	"net"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -325,6 +326,39 @@ func TestFactsScript(t *testing.T) {
 			t.Error("facts were read twice")
 		}
 	})
+}
+
+// filtered is a network of its own, whose packet filter drops what goes to port 1111, and rejects as firewalld does
+// what goes to 2222.
+type filtered struct{ connector.Connector }
+
+func (filtered) Exec(ctx context.Context, c connector.Cmd) error {
+	const rules = `ip link set lo up && nft -f - <<'END' || exit 99
+table ip kubexm_test {
+	chain input {
+		type filter hook input priority 0
+		tcp dport 1111 drop
+		tcp dport 2222 reject with icmp type host-prohibited
+	}
+}
+END
+`
+	cmd := exec.CommandContext(ctx, "unshare", "--net", "sh", "-c", rules+c.Line)
+	cmd.Stdout = c.Stdout
+	return cmd.Run()
+}
+
+// TestReachThroughFilters meets a real packet filter.
+func TestReachThroughFilters(t *testing.T) {
+	t.Parallel()
+	if err := (filtered{}).Exec(t.Context(), connector.Cmd{Line: "bash -c true"}); err != nil {
+		t.Skipf("this machine gives no network namespace with nftables: %v", err)
+	}
+	got, err := runner.New("node1", filtered{}).Reach(t.Context(), []string{"127.0.0.1:1111", "127.0.0.1:2222", "127.0.0.1:3333"})
+	want := map[string]string{"127.0.0.1:1111": "no answer in 2 seconds", "127.0.0.1:2222": "no route to host"}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
 }
 
 // TestReach tries ports for real: one that something listens on, and one that refuses.
