@@ -11,7 +11,9 @@ import (
 // markers, with them; tabs are between the three), fstab (turn on again what kubexm
 // has commented out), file (remove when empty), dir (remove when empty),
 // unit (disable and stop), service (restart as it was), sysctl (set the old value), module (unload
-// unless in use), swap (turn on), package (remove). A directory that others filled stays.
+// unless in use), swap (turn on), package (remove), lost (install again what had to make room for a package),
+// enabled and active (services of others that are on again at boot, and now), selinux (boot: enforcing again from the
+// next boot; now: again at once). A directory that others filled stays.
 // The ledger and what was there before are forgotten only when all files are as they were: a
 // disk that is full or a power cut leaves what the next Restore needs.
 const restore = `set +e; S=` + StateDir + `; L=$S/ledger; B=$S/before; [ -f "$L" ] || { rm -rf $S; exit 0; }
@@ -28,7 +30,7 @@ unblock() { v=${1%%"$T"*}; m=${1#*"$T"}; t=$v.kubexm; grep -qxF -e "${m%"$T"*}" 
 cp -a "$v" "$t" && cut "${m%"$T"*}" "${m#*"$T"}" <"$v" >"$t" && put; }
 while IFS= read -r l; do all="$l
 $all"; done <"$L"
-units=; services=; pkgs=; swaps=; modules=
+units=; services=; pkgs=; lost=; enabled=; active=; swaps=; modules=; E=/etc/selinux/config
 while IFS= read -r l; do case "$l" in
 'unit '*) v=${l#* }; systemctl disable --now "$v" 2>/dev/null; systemctl reset-failed "$v" 2>/dev/null; units=y;;
 esac; done <<END
@@ -45,6 +47,11 @@ while IFS= read -r l; do v=${l#* }; t=$v.kubexm; case "$l" in
 'module '*) modules="$modules $v";;
 'swap '*) swaps="$swaps $v";;
 'package '*) pkgs="$pkgs $v";;
+'lost '*) lost="$lost $v";;
+'enabled '*) enabled="$enabled $v";;
+'active '*) active="$active $v";;
+'selinux boot') if grep -q '^SELINUX=disabled' $E 2>/dev/null; then sed -i 's/^SELINUX=disabled/SELINUX=enforcing/' $E || bad="$bad $E"; fi;;
+'selinux now') if [ -e /sys/fs/selinux/enforce ]; then echo 1 >/sys/fs/selinux/enforce; fi;;
 esac; done <<END
 $all
 END
@@ -60,7 +67,7 @@ if [ -n "$bad" ]; then echo "not put back:$bad" >&2; exit 1; fi
 // the configuration that made the changes. tell is told of packages that stay, as others
 // need them; nil: nobody.
 func (r *Runner) Restore(ctx context.Context, tell func(text string)) error {
-	out, err := r.Sh(ctx, restore+removePackages+"sync; rm -rf "+StateDir)
+	out, err := r.Sh(ctx, restore+removePackages+startOthers+"sync; rm -rf "+StateDir)
 	if err != nil {
 		return fmt.Errorf("restoring what was there before: %w", err)
 	}
@@ -81,4 +88,17 @@ if erase $pkgs >/dev/null 2>&1; then pkgs=; fi; had=
 until [ "$pkgs" = "$had" ]; do had=$pkgs; pkgs=
 for p in $had; do m=$(erase "$p" 2>&1) || case "$m" in *needed\ by*|*dependency\ problems*) pkgs="$pkgs $p";; *not\ installed*) ;; *) echo "$m" >&2; exit 1;; esac; done; done
 echo $pkgs; fi
+`
+
+// startOthers installs what had to make room for packages that are gone now, removing nothing for it, and turns on
+// the services of others again, but those that are there no more. Without a time service or a firewall
+// that was there before, a machine is not as it was: then Restore does not end well.
+const startOthers = `gone=; get() { apt-get -q -o DPkg::Lock::Timeout=300 "$@"; }
+for p in $lost; do if ! dpkg-query -W -f '${db:Status-Status}\n' "$p" 2>/dev/null | grep -qx installed; then gone="$gone $p"; fi; done
+again() { get install -y --no-install-recommends --no-remove $gone; }
+if [ -n "$gone" ] && ! { again || { get update && again; }; } >&2; then
+echo "packages that made room for kubexm's can not be installed again:$gone; install them by hand, or strike their lines in $L, and delete once more" >&2; exit 1; fi
+for s in $enabled; do systemctl -q enable "$s"; done >&2
+for s in $active; do systemctl start "$s" || [ $? = 5 ] || bad="$bad $s"; done >&2
+if [ -n "$bad" ]; then echo "not started again:$bad" >&2; exit 1; fi
 `

@@ -125,3 +125,30 @@ func TestRoomIsAddedUp(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestRestoreTurnsOthersOn has, on real shells, a package to install again, for which the lists must be
+// fetched first, one that is there, and services of which one is gone.
+func TestRestoreTurnsOthersOn(t *testing.T) {
+	for _, shell := range []string{"dash", "bash"} {
+		t.Run(shell, func(t *testing.T) {
+			t.Parallel()
+			s := runnertest.NewSandbox(t, shell)
+			const log = "#!/bin/sh\necho \"${0##*/} $*\" >>/log\n"
+			s.Put("/programs/systemctl", log+"[ \"$2\" != gone ] || exit 5\n", 0o755)
+			s.Put("/programs/apt-get", log+"case \"$4\" in update) touch /lists;; install) [ -e /lists ];; esac\n", 0o755)
+			s.Put("/programs/dpkg-query", "#!/bin/sh\nif [ \"$4\" = there ]; then echo installed; else echo config-files; fi\n", 0o755)
+			r := s.Runner()
+			_, err := r.Change(t.Context(), "note 'lost timesyncd'; note 'lost there'; note 'enabled ufw'; note 'active ufw'; note 'active gone'")
+			must(t, err)
+			must(t, r.Restore(t.Context(), nil))
+			got, err := r.Sh(t.Context(), "cat /log")
+			must(t, err)
+			const get, install = "apt-get -q -o DPkg::Lock::Timeout=300 ", "install -y --no-install-recommends --no-remove timesyncd\n"
+			want := get + install + get + "update\n" + get + install + "systemctl -q enable ufw\nsystemctl start gone\nsystemctl start ufw"
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Error(diff)
+			}
+			expect(t, r, "/var/lib/kubexm missing")
+		})
+	}
+}

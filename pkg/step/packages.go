@@ -68,11 +68,13 @@ const planned = `while IFS= read -r l; do case "$l" in Installing*) on=y;; [A-Z]
 
 // add notes all packages that will come along before any does, so that they can all go
 // again, whenever the power is cut; and, should the plan have been misread, those that came.
-// What was there before is never noted, nor what others install meanwhile.
+// What was there before is never noted, nor what others install meanwhile. What apt
+// removes to make room, as for chrony other time services, is noted as lost, unless it is ours.
 const add = `list() { %[1]s; }; was=$(list); rc=0; N='
 '
 new() { while read -r n; do case "$N$was$N" in *"$N$n$N"*) ;; *) echo "$n";; esac; done; }
-foresee() { out=$(%[2]s) && later=y && for n in $(printf '%%s\n' "$out" | %[3]s | new); do note "package $n" || return 1; done && settle; }
+foresee() { out=$(%[2]s) && later=y && for n in $(printf '%%s\n' "$out" | grep '^Remv ' | cut -d' ' -f2); do noted "package $n" || note "lost $n" || return 1; done &&
+for n in $(printf '%%s\n' "$out" | %[3]s | new); do note "package $n" || return 1; done && settle; }
 { foresee || { %[4]s && foresee; }; } >&2 && { %[5]s || { %[4]s && foresee && %[5]s; }; } >&2 || rc=$?
 for n in $(list | new); do note "package $n"; done; exit $rc`
 

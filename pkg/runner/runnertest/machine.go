@@ -17,6 +17,7 @@ func Debian12(name string) *Host {
 	for _, p := range []string{"base-files", "bash", "coreutils", "dpkg", "iproute2", "kmod", "openssh-server", "systemd", "util-linux"} {
 		h.packages[p] = true
 	}
+	h.brings("systemd-timesyncd")
 	return h
 }
 
@@ -31,7 +32,24 @@ func Rocky9(name string) *Host {
 	h.Repo["iptables-nft"] = Package{Files: h.Repo["iptables"].Files, Provides: []string{"iptables", "ebtables"}}
 	delete(h.Repo, "iptables")
 	delete(h.Repo, "ebtables")
+	h.brings("chrony")
 	return h
+}
+
+// brings installs packages with services that run from the beginning.
+func (h *Host) brings(packages ...string) {
+	h.install(packages)
+	h.systemd.Lock()
+	defer h.systemd.Unlock()
+	for _, p := range packages {
+		for _, name := range h.Repo[p].Units {
+			h.enable(name, h.unit(name))
+			if u := h.unit(name); h.state(u) != "active" {
+				h.must(h.start(name, u))
+			}
+		}
+	}
+	h.ClearLog()
 }
 
 // initialSysctls are kernel parameters as a kernel starts with them.
@@ -64,6 +82,7 @@ func newHost(name, manager string, systemdVersion int, kernelRelease string, pm 
 	for _, table := range []map[string]Command{coreutils(), textutils(), systemd(), kernel(), pm} {
 		maps.Copy(h.Commands, table)
 	}
+	maps.Copy(h.Repo, timeServices(manager))
 	h.base()
 	h.SetAddr("lo", "127.0.0.1/8")
 	h.SetAddr("eth0", "10.0.0.11/24")

@@ -8,10 +8,11 @@ import (
 
 // Package is an operating system package.
 type Package struct {
-	Depends  []string
-	Provides []string          // further names
-	Files    map[string]string // path -> content; programs are those in a bin or sbin directory
-	Units    []string          // units that it brings: Debian enables and starts them, the others do not
+	Depends   []string
+	Provides  []string          // further names
+	Conflicts []string          // packages that apt removes when it installs this one
+	Files     map[string]string // path -> content; programs are those in a bin or sbin directory
+	Units     []string          // units that it brings: Debian enables and starts them, the others do not
 }
 
 // install installs packages with what they need; the log has all of them.
@@ -37,6 +38,9 @@ func (h *Host) install(names []string) (missing string) {
 		if missing := h.install(p.Depends); missing != "" {
 			return missing
 		}
+		for _, other := range h.conflicts(n) {
+			h.removePackage(other)
+		}
 		h.changed("install %s", n)
 		for f, text := range p.Files {
 			h.put(f, text, modeOf(f))
@@ -44,6 +48,19 @@ func (h *Host) install(names []string) (missing string) {
 		h.policy(p)
 	}
 	return ""
+}
+
+// conflicts lists what is installed and conflicts with packages.
+func (h *Host) conflicts(names ...string) (list []string) {
+	have := h.Installed()
+	for _, n := range names {
+		for _, other := range h.Repo[n].Conflicts {
+			if slices.Contains(have, other) {
+				list = append(list, other)
+			}
+		}
+	}
+	return list
 }
 
 // provider is the one of packages that has, or provides, a name; empty: none.
@@ -170,7 +187,7 @@ func dpkgQuery(c *Call) int {
 }
 
 func aptGet(c *Call) int {
-	o, args, ok := c.opts("qys", "o", "--no-install-recommends", "--allow-downgrades", "--purge", "--auto-remove")
+	o, args, ok := c.opts("qys", "o", "--no-install-recommends", "--no-remove", "--allow-downgrades", "--purge", "--auto-remove")
 	if !ok || len(args) == 0 {
 		return c.Unknown()
 	}
@@ -197,7 +214,14 @@ func aptGet(c *Call) int {
 				return c.Failf(100, "E: Unable to locate package %s", n)
 			}
 		}
+		away := c.conflicts(c.missing(args[1:])...)
+		if _, must := o["--no-remove"]; must && len(away) > 0 {
+			return c.Failf(100, "E: Packages need to be removed but remove is disabled.")
+		}
 		if o["s"] != "" {
+			for _, n := range away {
+				c.Printf("Remv %s [1.0]\n", n)
+			}
 			for _, n := range c.missing(args[1:]) {
 				c.Printf("Inst %s (1.0 Debian:12 [amd64])\n", n)
 			}
@@ -318,11 +342,30 @@ func dnf(c *Call) int {
 	return 0
 }
 
+// timeServices are packages that keep the clock, as they are in a family of distributions.
+func timeServices(manager string) map[string]Package {
+	service := func(name, exe, wants string, conflicts ...string) Package {
+		unit := name + ".service"
+		return Package{Conflicts: conflicts, Units: []string{unit}, Files: map[string]string{
+			exe: "ELF", "/usr/lib/systemd/system/" + unit: "[Service]\nType=notify\nExecStart=" + exe + "\n[Install]\nWantedBy=" + wants + "\n",
+		}}
+	}
+	const chronyd, sources = "/usr/sbin/chronyd", "pool 2.pool.ntp.org iburst\n"
+	if manager != "apt" {
+		chrony := service("chronyd", chronyd, "multi-user.target")
+		chrony.Files["/etc/chrony.conf"] = sources
+		return map[string]Package{"chrony": chrony}
+	}
+	chrony := service("chrony", chronyd, "multi-user.target", "systemd-timesyncd")
+	chrony.Files["/etc/chrony/chrony.conf"] = sources
+	return map[string]Package{"chrony": chrony, "systemd-timesyncd": service("systemd-timesyncd", "/usr/sbin/systemd-timesyncd", "sysinit.target", "chrony")}
+}
+
 // nodePackages are the packages that a Kubernetes node needs, as they are in the
 // repositories of both families of distributions.
 func nodePackages() map[string]Package {
 	repo := map[string]Package{}
-	for _, n := range strings.Fields("conntrack conntrack-tools ebtables ethtool ipset socat ipvsadm nftables iptables libnginx-mod-stream nginx-mod-stream libnftables1 libxtables12 libwrap0") {
+	for _, n := range strings.Fields("conntrack conntrack-tools ebtables ethtool ipset socat ipvsadm nftables iptables libnginx-mod-stream nginx-mod-stream libnftables1 libxtables12 libwrap0 tzdata") {
 		repo[n] = Package{Files: map[string]string{"/usr/share/doc/" + n + "/copyright": n + "\n"}}
 	}
 	for n, files := range map[string]string{"nftables": "nft", "iptables": "iptables-save iptables-restore ip6tables-save ip6tables-restore", "ipvsadm": "ipvsadm"} {

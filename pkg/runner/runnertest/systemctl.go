@@ -119,9 +119,9 @@ func (c *Call) act(verb, name string, now bool) int {
 	return c.Unknown()
 }
 
-func (c *Call) state(u *unit) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (h *Host) state(u *unit) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	return u.active
 }
 
