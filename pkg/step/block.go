@@ -18,8 +18,10 @@ type Block struct {
 	End     string      // last marker line
 	Content Content     // what stands between: lines, each ended
 	Mode    fs.FileMode // of the file when it has to be made
-	Until   string      `json:",omitempty"` // a file: until it is there, First stands in the place of Content
-	First   Content     `json:",omitempty"`
+	First   bool        `json:",omitempty"` // a new block is put at the beginning of the file, not at its end
+
+	Until     string  `json:",omitempty"` // a file: until it is there, Meanwhile stands in the place of Content
+	Meanwhile Content `json:",omitempty"`
 }
 
 func (b Block) String() string { return "block in " + b.Path }
@@ -35,7 +37,7 @@ func (b Block) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) 
 		return nil, err
 	}
 	if _, there := old[b.Until]; b.Until != "" && !there {
-		b.Content = b.First
+		b.Content = b.Meanwhile
 	}
 	was, exists := old[b.Path]
 	if !exists {
@@ -51,7 +53,7 @@ func (b Block) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) 
 // edit is the line of the ledger: Restore cuts the block out, and leaves what others wrote meanwhile.
 func (b Block) edit() string { return "block " + b.Path + "\t" + b.Begin + "\t" + b.End }
 
-// replace returns text with the block in place of the old one, or at the end.
+// replace returns text with the block in place of the old one, or at the end or the beginning.
 func (b Block) replace(text string) (string, error) {
 	block := strings.Split(b.Begin+"\n"+string(b.Content)+b.End, "\n")
 	var lines []string
@@ -60,6 +62,8 @@ func (b Block) replace(text string) (string, error) {
 	}
 	from, to := slices.Index(lines, b.Begin), slices.Index(lines, b.End)
 	switch {
+	case from < 0 && to < 0 && b.First:
+		lines = append(block, lines...)
 	case from < 0 && to < 0:
 		lines = append(lines, block...)
 	case from < 0 || to < from || slices.Contains(lines[from+1:], b.Begin) || slices.Contains(lines[to+1:], b.End):

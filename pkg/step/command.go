@@ -2,6 +2,10 @@ package step
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/kubexm/kubexm/pkg/runner"
 )
@@ -18,18 +22,60 @@ func (c Command) String() string { return c.What }
 
 // Precheck runs the probe.
 func (c Command) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
-	out, err := r.Sh(ctx, "if ( "+c.Unless+"\n) >/dev/null 2>&1; then echo yes; fi")
-	if err != nil || out == "yes" {
+	return Commands{List: []Command{c}}.Precheck(ctx, r)
+}
+
+// Commands are several commands, run in their order, whose probes are one round trip.
+type Commands struct {
+	What string
+	List []Command
+}
+
+func (c Commands) String() string { return c.What }
+
+// Precheck runs all probes.
+func (c Commands) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
+	var look strings.Builder
+	for i, one := range c.List {
+		fmt.Fprintf(&look, "if ( %s\n) >/dev/null 2>&1; then :; else echo %d; fi\n", one.Unless, i)
+	}
+	out, err := r.Sh(ctx, look.String())
+	if err != nil || out == "" {
 		return nil, err
 	}
-	ch := &Change{Diff: "run: " + c.Run, Run: func(ctx context.Context) error {
-		_, err := r.Change(ctx, c.Run)
-		return err
+	var todo []Command
+	diff, undo := "", false
+	for n := range strings.FieldsSeq(out) {
+		i, err := strconv.Atoi(n)
+		if err != nil || i >= len(c.List) {
+			return nil, fmt.Errorf("probing %s: unexpected answer %q", c, out)
+		}
+		todo = append(todo, c.List[i])
+		if c.What != "" {
+			diff += c.List[i].What + "\n"
+		}
+		diff += "run: " + c.List[i].Run + "\n"
+		undo = undo || c.List[i].Undo != ""
+	}
+	ch := &Change{Diff: strings.TrimSuffix(diff, "\n"), Run: func(ctx context.Context) error {
+		for _, one := range todo {
+			if _, err := r.Change(ctx, one.Run); err != nil {
+				return err
+			}
+		}
+		return nil
 	}}
-	if c.Undo != "" {
+	if undo {
 		ch.Rollback = func(ctx context.Context) error {
-			_, err := r.Sh(ctx, c.Undo)
-			return err
+			for _, one := range slices.Backward(todo) {
+				if one.Undo == "" {
+					continue
+				}
+				if _, err := r.Sh(ctx, one.Undo); err != nil {
+					return err
+				}
+			}
+			return nil
 		}
 	}
 	return ch, nil

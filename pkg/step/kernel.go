@@ -58,6 +58,7 @@ func (m Modules) Precheck(ctx context.Context, r *runner.Runner) (*Change, error
 type Sysctl struct {
 	Path   string            // sysctl.d(5) file
 	Values map[string]string // "net.ipv4.ip_forward": "1"
+	Files  []File            `json:",omitempty"` // further small files that go with it
 }
 
 func (s Sysctl) String() string { return "kernel parameters" }
@@ -70,7 +71,7 @@ func (s Sysctl) Precheck(ctx context.Context, r *runner.Runner) (*Change, error)
 		fmt.Fprintf(&conf, "%s = %s\n", k, s.Values[k])
 		fmt.Fprintf(&read, "cat %s 2>/dev/null || echo; ", runner.Quote(sysctlPath(k)))
 	}
-	files := Files{List: []File{{Path: s.Path, Content: Content(conf.String()), Mode: 0o644}}}
+	files := Files{List: append([]File{{Path: s.Path, Content: Content(conf.String()), Mode: 0o644}}, s.Files...)}
 	old, out, err := r.Look(ctx, read.String(), files.paths()...)
 	if err != nil {
 		return nil, fmt.Errorf("reading kernel parameters: %w", err)
@@ -94,7 +95,7 @@ func (s Sysctl) Precheck(ctx context.Context, r *runner.Runner) (*Change, error)
 	}
 	c := &Change{Diff: file.diff + text.String()}
 	c.Run = func(ctx context.Context) error {
-		// The file comes last: with it, a reboot would set the values without a note of the old ones.
+		// The files come last: with them, a reboot would set the values without a note of the old ones.
 		_, err := r.Change(ctx, "later=y\n"+notes.String()+"settle\n"+set.String()+"files", file.put...)
 		return err
 	}

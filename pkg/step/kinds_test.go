@@ -48,11 +48,17 @@ var kinds = map[string]struct {
 	},
 	"block new":      {step: hosts("10.0.0.1 a\n")},
 	"block in place": {step: hosts("10.0.0.1 a\n"), prep: func(h *runnertest.Host) { h.Put("/etc/hosts", "first\n# BEGIN\nold\n# END\nlast\n", 0o640) }},
+	"block first":    {step: step.Block{Path: "/etc/hosts", Begin: "# BEGIN", End: "# END", Content: step.Content("10.0.0.1 a\n"), Mode: 0o644, First: true}},
 	"block no file":  {step: step.Block{Path: "/etc/new", Begin: "# BEGIN", End: "# END", Mode: 0o640}},
 	"dir new":        {step: step.Dir{Path: "/srv/a/b", Mode: 0o700}},
 	"dir mode":       {step: step.Dir{Path: "/srv", Mode: 0o700}},
 	"command":        {step: step.Command{What: "mark", Unless: `[ "$(cat /etc/mark)" = 0 ]`, Run: `made /etc/marks; keep /etc/mark; echo 0 >/etc/mark`, Undo: "echo 1 >/etc/mark"}},
-	"service":        {step: unit("etcd")},
+	"commands": {step: step.Commands{What: "marks", List: []step.Command{
+		{What: "mark", Unless: `[ "$(cat /etc/mark)" = 0 ]`, Run: `keep /etc/mark; echo 0 >/etc/mark`, Undo: "echo 1 >/etc/mark"},
+		{What: "nothing", Unless: "exit 0", Run: "exit 1"},
+		{What: "flag", Unless: "[ -e /etc/flag ]", Run: "keep /etc/flag; touch /etc/flag", Undo: "rm -f /etc/flag"},
+	}}},
+	"service": {step: unit("etcd")},
 	"service with files": {step: step.Service{
 		Name: "etcd", Unit: unit("etcd").Unit, DropIn: unit("etcd").DropIn, Files: []step.File{{Path: "/etc/default/etcd", Content: step.Content("A=1\n"), Mode: 0o644}},
 	}},
@@ -72,6 +78,10 @@ var kinds = map[string]struct {
 		"net.ipv4.ip_forward": "1", "net.ipv4.tcp_rmem": "4096  131072\t8388608", "vm.overcommit_memory": "0",
 	}}},
 	"sysctl file only": {step: step.Sysctl{Path: "/etc/sysctl.d/99-kubexm.conf", Values: map[string]string{"vm.overcommit_memory": "0"}}},
+	"sysctl with a file": {step: step.Sysctl{
+		Path: "/etc/sysctl.d/99-kubexm.conf", Values: map[string]string{"vm.overcommit_memory": "1"}, Files: []step.File{{Path: "/etc/limits", Content: step.Content("x\n"), Mode: 0o644}},
+	}},
+	"packages instead": {step: step.Packages{Manager: "apt", Names: []string{"chrony"}}, once: true},
 	"packages":         {step: step.Packages{Manager: "apt", Names: []string{"bash", "socat", "conntrack"}}, once: true},
 	"around": {step: step.Around{
 		What: "upgrade", Before: flagged("drained"), After: step.Command{What: "uncordon", Unless: "[ ! -e /run/drained ]", Run: "rm /run/drained", Undo: "touch /run/drained"},

@@ -32,7 +32,7 @@ func Hosts(c *cluster.Cluster, host string) step.Step {
 		Content: hostLines(c, c.EndpointIP(host)), Mode: 0o644,
 	}
 	if first := c.IP(c.FirstMaster()); c.Kubeadm() && slices.Contains(c.Nodes(), host) && c.EndpointIP(host) != first {
-		block.Until, block.First = kubeadm.Done, hostLines(c, first)
+		block.Until, block.Meanwhile = kubeadm.Done, hostLines(c, first)
 	}
 	return block
 }
