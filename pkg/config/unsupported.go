@@ -39,9 +39,6 @@ var unsupported = []struct {
 	{"spec.registry", ""},
 	{"spec.storage", ""},
 	{"spec.addons", ""},
-	{"spec.system.ntpServers", ""},
-	{"spec.system.timezone", ""},
-	{"spec.extra.resolves", ""},
 	{"spec.source.offline", "true"},
 }
 

@@ -21,7 +21,7 @@ func Validate(c *v1alpha1.Cluster) (errs, warnings Errors) {
 	for _, check := range []func(){
 		k.checkHosts, k.checkConnections, k.checkRoles, k.checkTopology,
 		k.checkKubernetes, k.checkEtcd, k.checkData, k.checkVersions, k.checkGates, k.checkFlags,
-		k.checkNetwork, k.checkDNS, k.checkLoadBalancer, k.checkSystem, k.checkSource,
+		k.checkNetwork, k.checkDNS, k.checkLoadBalancer, k.checkSystem, k.checkTime, k.checkResolvers, k.checkSource,
 	} {
 		check()
 	}

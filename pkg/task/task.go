@@ -29,10 +29,14 @@ func on(name string, hosts []string, steps func(host string) []step.Step) plan.T
 func Prepare(c *cluster.Cluster, hosts []string) plan.Task {
 	nodes := c.Nodes()
 	return on("prepare", hosts, func(h string) []step.Step {
-		if !slices.Contains(nodes, h) { // a load balancer, or a member of etcd
-			return []step.Step{host.Record(c), host.Hosts(c, h)}
+		all := slices.Concat(
+			[]step.Step{host.Record(c), host.Hosts(c, h), host.System(h)}, host.NameServers(c),
+			host.Packages(c, h), host.Zone(c), host.Clock(c, h),
+		)
+		if slices.Contains(nodes, h) { // else a load balancer, or a member of etcd
+			all = append(all, host.Modules(c), host.Sysctl(c))
 		}
-		return []step.Step{host.Record(c), host.Hosts(c, h), host.SwapOff(), host.Packages(c, h), host.Modules(c), host.Sysctl(c)}
+		return all
 	})
 }
 

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/pki"
@@ -51,7 +49,7 @@ func hostLines(c *cluster.Cluster, endpoint string) []byte {
 }
 
 // SwapOff turns swap off now and in /etc/fstab; a kubelet does not start with it.
-func SwapOff() step.Step {
+func SwapOff() step.Command {
 	const active = `sed -n '/^[^#].*[[:space:]]swap[[:space:]]/p' /etc/fstab`
 	return step.Command{
 		What:   "swap off",
@@ -93,41 +91,12 @@ var kernelParameters = map[string]string{
 	"kernel.keys.root_maxbytes":          "25000000",
 }
 
-// Sysctl sets the kernel parameters that Kubernetes needs, and the configuration's.
+// Sysctl sets the kernel parameters that Kubernetes needs, and the configuration's; and the limits of log-ins.
 func Sysctl(c *cluster.Cluster) step.Step {
 	values := maps.Clone(kernelParameters)
 	maps.Copy(values, c.Spec.System.Sysctl)
-	return step.Sysctl{Path: "/etc/sysctl.d/99-kubexm.conf", Values: values}
-}
-
-// family is what differs between distributions.
-type family struct {
-	ids      []string // ID or ID_LIKE of os-release(5)
-	packages []string
-}
-
-// families lists the packages that a node needs, by family of distributions.
-var families = []family{
-	{[]string{"debian", "ubuntu"}, strings.Fields("conntrack ebtables ethtool iproute2 ipset iptables kmod nftables socat")},
-	{[]string{"rhel", "fedora", "centos", "openEuler", "kylin", "anolis"}, strings.Fields("conntrack-tools ebtables ethtool iproute ipset iptables kmod nftables socat")},
-}
-
-// Packages installs what a node needs, and the configuration's packages.
-func Packages(c *cluster.Cluster, host string) step.Step {
-	f := c.FactsOf(host)
-	p := step.Packages{Manager: f.PackageManager}
-	for _, fam := range families {
-		if f.Is(fam.ids...) {
-			p.Names = slices.Clone(fam.packages)
-		}
+	return step.Sysctl{
+		Path: "/etc/sysctl.d/99-kubexm.conf", Values: values,
+		Files: []step.File{{Path: "/etc/security/limits.d/kubexm.conf", Content: step.Content(limits), Mode: 0o644}},
 	}
-	if c.ProxyMode() == "ipvs" {
-		p.Names = append(p.Names, "ipvsadm")
-	}
-	extra := c.Spec.System.RPMs
-	if p.Manager == "apt" {
-		extra = c.Spec.System.Debs
-	}
-	p.Names = append(p.Names, extra...)
-	return step.With(p, step.Options{Timeout: 20 * time.Minute})
 }

@@ -26,29 +26,9 @@ func TestRendered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := clustertest.New(t, spec, nil)
-			text := clustertest.Text(host.Record(c), host.Hosts(c, "node1"), host.Hosts(c, "node2"), host.SwapOff(),
+			text := clustertest.Text(host.Record(c), host.Hosts(c, "node1"), host.Hosts(c, "node2"),
 				host.Packages(c, "node2"), host.Modules(c), host.Sysctl(c))
 			golden.Equal(t, strings.Replace(text, c.CA(pki.Kubernetes).Hash(), "PIN", 1))
-		})
-	}
-}
-
-// TestPackages shows what each family of distributions gets.
-func TestPackages(t *testing.T) {
-	for name, f := range map[string]runner.Facts{
-		"debian":    {OS: "debian", PackageManager: "apt"},
-		"ubuntu":    {OS: "ubuntu", OSLike: []string{"debian"}, PackageManager: "apt"},
-		"rocky":     {OS: "rocky", OSLike: []string{"rhel", "centos", "fedora"}, PackageManager: "dnf"},
-		"centos7":   {OS: "centos", OSLike: []string{"rhel", "fedora"}, PackageManager: "yum"},
-		"openEuler": {OS: "openEuler", PackageManager: "dnf"},
-		"kylin":     {OS: "kylin", PackageManager: "dnf"},
-		"anolis":    {OS: "anolis", OSLike: []string{"rhel", "fedora", "centos"}, PackageManager: "dnf"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := clustertest.New(t, "  system: {debs: [vim-tiny], rpms: [vim-minimal]}\n", func(_ string, have *runner.Facts) {
-				have.OS, have.OSLike, have.PackageManager = f.OS, f.OSLike, f.PackageManager
-			})
-			golden.Equal(t, clustertest.Text(host.Packages(c, "node1")))
 		})
 	}
 }

@@ -155,8 +155,8 @@ const (
 
 // Host is one machine. Its connection fields override those of spec.global.
 type Host struct {
-	// Name of the host: a DNS label (RFC 1123). Its node in Kubernetes has this name, and /etc/hosts of every host
-	// knows it; the machine's own host name stays as it is.
+	// Name of the host: a DNS label (RFC 1123). Its node in Kubernetes has this name, /etc/hosts of every host
+	// knows it, and it becomes the machine's host name until the cluster is deleted.
 	Name string `json:"name" jsonschema:"required"`
 	// IP address or name at which the control machine reaches the host.
 	Address string `json:"address" jsonschema:"required"`

@@ -108,9 +108,10 @@ type Addon struct {
 
 // System configures the operating system of the hosts.
 type System struct {
-	// Time servers. If the only one is a host of the cluster, that host serves the others.
+	// Time servers, by IP address or name: chrony is installed and uses these alone. If the only one is a host of the
+	// cluster, that host serves the others; it keeps the sources that it has, and its own clock counts without them.
 	NTPServers []string `json:"ntpServers,omitempty"`
-	// Time zone, like Europe/Berlin.
+	// Time zone of the hosts, like Europe/Berlin. Default: as it is.
 	Timezone string `json:"timezone,omitempty"`
 	// Further packages for hosts with dnf or yum.
 	RPMs []string `json:"rpms,omitempty"`
@@ -126,7 +127,9 @@ type System struct {
 type Extra struct {
 	// Entries for /etc/hosts of every host.
 	Hosts []HostEntry `json:"hosts,omitempty"`
-	// Name servers of the hosts.
+	// Name servers that hosts ask before those that they have: at the top of /etc/resolv.conf, or in a drop-in where
+	// systemd-resolved keeps that file. Where NetworkManager, cloud-init or a DHCP client writes a plain file anew, they
+	// are gone until the next run: let it leave the file alone (NetworkManager: dns=none), or give it the servers.
 	Resolves []Resolver `json:"resolves,omitempty"`
 }
 
