@@ -168,12 +168,9 @@ var troubles = map[string]trouble{
 	"host down":          {prep: func(w *world, _ *attempt) { w.hosts["node2"].SetDown(true); w.hosts["node3"].SetDown(true) }},
 	"no space on a node": {prep: func(w *world, _ *attempt) { w.hosts["node2"].SetFull(true) }},
 	"disk fills up": {prep: func(w *world, a *attempt) {
-		n := 0
 		a.Sink = func(ev engine.Event) {
-			if ev.Host == "node2" && ev.Status == engine.Changed {
-				if n++; n == 6 {
-					w.hosts["node2"].SetFull(true)
-				}
+			if ev.Host == "node2" && strings.Contains(string(ev.Node), "kernel-parameters") && ev.Status == engine.Changed { // prepare ends with it
+				w.hosts["node2"].SetFull(true)
 			}
 		}
 	}},

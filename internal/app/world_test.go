@@ -68,6 +68,7 @@ func newWorld(t testing.TB, config, mirrors string) *world {
 		}
 		h := runnertest.Debian12(name)
 		h.SetAddr("eth0", ip+"/24")
+		w.settle(h)
 		w.hosts[name] = h
 		w.programs(h)
 	}
@@ -76,6 +77,31 @@ func newWorld(t testing.TB, config, mirrors string) *world {
 		h.Serve(vip+":6443", func() (net.Conn, error) { return w.balanced(w.shared()) })
 	}
 	return w
+}
+
+// settle gives a machine what its owner chose before: a name, SELinux, a firewall and a time zone; and to one
+// of them systemd-resolved.
+func (w *world) settle(h *runnertest.Host) {
+	service := func(name string) string {
+		exe := "/usr/sbin/" + name
+		h.Put(exe, "ELF", 0o755)
+		h.Put("/usr/lib/systemd/system/"+name+".service", "[Service]\nType=notify\nExecStart="+exe+"\n[Install]\nWantedBy=multi-user.target\n", 0o644)
+		return "systemctl enable --now " + name + "\n"
+	}
+	for p, text := range map[string]string{
+		"/etc/hostname": "machine-of-" + h.Name + "\n", "/proc/sys/kernel/hostname": "machine-of-" + h.Name + "\n", "/etc/timezone": "Etc/UTC\n",
+		"/etc/selinux/config": "# of the owner\nSELINUX=enforcing\nSELINUXTYPE=targeted\n", "/sys/fs/selinux/enforce": "1\n",
+		"/usr/share/zoneinfo/Etc/UTC": "TZif2", "/usr/share/zoneinfo/Europe/Berlin": "TZif2",
+	} {
+		h.Put(p, text, 0o644)
+	}
+	script := "ln -s /usr/share/zoneinfo/Etc/UTC /etc/localtime\n" + service("firewalld")
+	if h.Name == "node2" {
+		script += service("systemd-resolved") + "ln -sf ../run/systemd/resolve/stub-resolv.conf /etc/resolv.conf\n"
+	}
+	_, err := h.Runner().Sh(w.Context(), script)
+	w.must(err)
+	h.ClearLog()
 }
 
 func (w *world) configure(text string) { w.must(os.WriteFile(w.file, []byte(text), 0o600)) }
