@@ -97,6 +97,11 @@ func (w *world) settle(h *runnertest.Host) {
 	}
 	script := "ln -s /usr/share/zoneinfo/Etc/UTC /etc/localtime\n" + service("firewalld")
 	if h.Name == "node2" {
+		h.OnStart["systemd-resolved.service"] = func(h *runnertest.Host) error {
+			h.Put("/run/systemd/resolve/resolv.conf", "nameserver 10.0.0.2\n", 0o644)
+			h.Put("/run/systemd/resolve/stub-resolv.conf", "nameserver 127.0.0.53\n", 0o644)
+			return nil
+		}
 		script += service("systemd-resolved") + "ln -sf ../run/systemd/resolve/stub-resolv.conf /etc/resolv.conf\n"
 	}
 	_, err := h.Runner().Sh(w.Context(), script)

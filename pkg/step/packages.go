@@ -42,6 +42,9 @@ func (p Packages) list(names ...string) string {
 
 // Precheck asks the package database.
 func (p Packages) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
+	if len(p.Names) == 0 {
+		return nil, nil
+	}
 	out, err := r.Sh(ctx, p.list(p.Names...))
 	if err != nil {
 		return nil, fmt.Errorf("listing packages: %w", err)

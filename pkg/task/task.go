@@ -31,7 +31,7 @@ func Prepare(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("prepare", hosts, func(h string) []step.Step {
 		all := slices.Concat(
 			[]step.Step{host.Record(c), host.Hosts(c, h), host.System(h)}, host.NameServers(c),
-			host.Packages(c, h), host.Zone(c), host.Clock(c, h),
+			[]step.Step{host.Packages(c, h)}, host.Zone(c), host.Clock(c, h),
 		)
 		if slices.Contains(nodes, h) { // else a load balancer, or a member of etcd
 			all = append(all, host.Modules(c), host.Sysctl(c))

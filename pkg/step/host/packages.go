@@ -59,7 +59,7 @@ func familyOf(f *runner.Facts) family {
 
 // Packages installs what a node needs, what the features of the configuration need there,
 // and the configuration's packages.
-func Packages(c *cluster.Cluster, host string) []step.Step {
+func Packages(c *cluster.Cluster, host string) step.Step {
 	f, node := c.FactsOf(host), slices.Contains(c.Nodes(), host)
 	fam := familyOf(f)
 	p := step.Packages{Manager: f.PackageManager}
@@ -78,8 +78,5 @@ func Packages(c *cluster.Cluster, host string) []step.Step {
 	}
 	add(p.Manager == "apt", c.Spec.System.Debs...)
 	add(p.Manager != "apt", c.Spec.System.RPMs...)
-	if p.Names == nil {
-		return nil
-	}
-	return []step.Step{step.With(p, step.Options{Timeout: 20 * time.Minute})}
+	return step.With(p, step.Options{Timeout: 20 * time.Minute})
 }

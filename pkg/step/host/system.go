@@ -23,7 +23,7 @@ func Name(host string) step.Command {
 	return step.Command{
 		What:   "host name",
 		Unless: `[ "$(cat ` + kernel + `)" = ` + n + ` ] && [ "$(cat /etc/hostname)" = ` + n + ` ]`,
-		Run: `note "sysctl kernel/hostname $(cat ` + kernel + `)"; echo ` + n + ` >` + kernel + `
+		Run: `if [ "$(cat ` + kernel + `)" != ` + n + ` ]; then note "sysctl kernel/hostname $(cat ` + kernel + `)"; echo ` + n + ` >` + kernel + `; fi
 keep /etc/hostname; echo ` + n + ` >/etc/hostname.kubexm; mv -fT /etc/hostname.kubexm /etc/hostname`,
 		Undo: putBack("/etc/hostname") + `
 while read -r verb k was; do if [ "$verb $k" = 'sysctl kernel/hostname' ]; then echo "$was" >` + kernel + `; break; fi; done <` + ledger,
