@@ -36,6 +36,9 @@ var (
 	begun = regexp.MustCompile(emptied.String() + `|^(kubernetes\.(type|version|dnsDomain|nodeCidrMaskSize)|etcd\.(type|version)|runtime\.type|` +
 		`network\.(podCIDR|serviceCIDR|plugin)|loadBalancer\..*|hosts\..*\.(name|internalAddress|roles))$`)
 
+	// founding are roles that no host can be given later, so far.
+	founding = regexp.MustCompile(`"(master|etcd|loadbalancer)"`)
+
 	// initialised are fields that kubeadm has acted upon, once and for all so far.
 	initialised = regexp.MustCompile(`^(kubernetes|etcd)\.`)
 )
@@ -70,6 +73,8 @@ func (s *session) changes() ([]change, error) {
 	for _, f := range slices.Sorted(maps.Keys(both)) {
 		switch host := hostOf(f); {
 		case before[f] == now[f]:
+		case f == host+".roles" && before[f] == "" && founding.MatchString(now[f]):
+			all = append(all, change{f, "(none)", now[f]})
 		case host == "" || f == host+".name" && now[f] == "" || before[host+".name"] != "" && now[host+".name"] != "":
 			all = append(all, change{f, cmp.Or(before[f], "(none)"), cmp.Or(now[f], "(none)")})
 		}

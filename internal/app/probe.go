@@ -136,7 +136,7 @@ func (p *probe) apiServer(name string, access kube.Access) func(context.Context,
 
 // endpoint looks whether a worker reaches an API server by the name in its kubeconfig.
 func (p *probe) endpoint(ctx context.Context, r *runner.Runner) {
-	if err := ready(ctx, r, p.cluster.EndpointAPI(r.Host)); err != nil {
+	if err := ready(ctx, r, p.cluster.EndpointAPI()); err != nil {
 		p.problem("%s, as %s knows it: %v", p.cluster.Endpoint(), r.Host, err)
 	}
 }

@@ -2,14 +2,11 @@ package app_test
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -26,7 +23,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/kube/kubetest"
-	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
@@ -74,6 +70,7 @@ func newWorld(t testing.TB, config, mirrors string) *world {
 	}
 	for _, h := range w.hosts {
 		h.Serve("127.0.0.1:6443", func() (net.Conn, error) { return w.balanced(proxying(h)) })
+		h.Serve("lb.kubexm.local:6443", func() (net.Conn, error) { return w.named(h) })
 		h.Serve(vip+":6443", func() (net.Conn, error) { return w.balanced(w.shared()) })
 	}
 	return w
@@ -198,112 +195,6 @@ func (w *world) staticPods(h *runnertest.Host) {
 		w.etcd(h)
 	}
 	w.must(w.serve(h))
-}
-
-// etcd begins with no objects where no member has data.
-func (w *world) etcd(h *runnertest.Host) {
-	const data = "/var/lib/etcd/member/snap/db"
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	kept := false
-	for _, member := range w.hosts {
-		_, ok := member.Get(data)
-		kept = kept || ok
-	}
-	h.Put(data, "objects", 0o600)
-	if !kept || w.api == nil {
-		w.api = kubetest.New()
-	}
-}
-
-// proxying reports whether a host runs a proxy of its own.
-func proxying(h *runnertest.Host) bool {
-	for _, conf := range []string{"/etc/haproxy/haproxy.cfg", "/etc/nginx/nginx.conf"} {
-		if text, _ := h.Get(conf); strings.Contains(text, "10.0.0.11:6443") {
-			return true
-		}
-	}
-	return false
-}
-
-// shared reports whether some host has the shared address.
-func (w *world) shared() bool {
-	for _, h := range w.hosts {
-		_, pod := h.Get("/etc/kubernetes/manifests/kube-vip.yaml")
-		conf, _ := h.Get("/etc/keepalived/keepalived.conf")
-		if pod || strings.Contains(conf, vip) && proxying(h) {
-			return true
-		}
-	}
-	return false
-}
-
-// balanced connects to any API server, where there is a load balancer.
-func (w *world) balanced(there bool) (net.Conn, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, dial := range w.servers {
-		if there {
-			return dial()
-		}
-	}
-	return nil, fault.Transient(errors.New("connection refused"))
-}
-
-// serve runs the API server with the certificates on the host, and lets all hosts reach it.
-func (w *world) serve(h *runnertest.Host) error {
-	pair, ca, err := serving(w, h)
-	if err != nil {
-		return err
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM([]byte(ca))
-	w.mu.Lock()
-	if w.api == nil {
-		w.mu.Unlock()
-		return errors.New("etcd does not answer")
-	}
-	dial := w.api.Dialer(&tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert})
-	connect := func() (net.Conn, error) { return dial(context.Background(), "", "") }
-	w.servers[h.Name] = connect
-	w.mu.Unlock()
-	for _, from := range w.hosts {
-		from.Serve(addresses[h.Name]+":6443", connect)
-	}
-	w.register("")
-	return nil
-}
-
-// serving is the API server's certificate on the host; kubeadm makes it from the authority.
-func serving(w *world, h *runnertest.Host) (pair tls.Certificate, ca string, err error) {
-	const dir = "/etc/kubernetes/pki/"
-	ca, _ = h.Get(dir + "ca.crt")
-	key, _ := h.Get(dir + "ca.key")
-	crt, _ := h.Get(dir + "apiserver.crt")
-	own, _ := h.Get(dir + "apiserver.key")
-	if pair, err = tls.X509KeyPair([]byte(crt), []byte(own)); err == nil {
-		return pair, ca, nil
-	}
-	store := &pki.Store{Dir: w.TempDir()}
-	at := filepath.Join(store.Dir, string(pki.Kubernetes))
-	w.must(os.MkdirAll(at, 0o700))
-	w.must(os.WriteFile(filepath.Join(at, "ca.crt"), []byte(ca), 0o600))
-	w.must(os.WriteFile(filepath.Join(at, "ca.key"), []byte(key), 0o600))
-	p, err := store.Leaf(pki.APIServer(h.Name, []string{addresses[h.Name]}, "cluster.local", []netip.Prefix{netip.MustParsePrefix("10.233.0.0/18")}))
-	if err != nil {
-		return pair, ca, err
-	}
-	return *p.TLS(), ca, nil
-}
-
-// down ends the API server of a host.
-func (w *world) down(h *runnertest.Host) {
-	w.mu.Lock()
-	delete(w.servers, h.Name)
-	w.mu.Unlock()
-	for _, from := range w.hosts {
-		from.Serve(addresses[h.Name]+":6443", nil)
-	}
 }
 
 // register notes that a kubelet runs, and registers all nodes that are not yet.

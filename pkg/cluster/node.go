@@ -77,9 +77,14 @@ func (c *Cluster) Kubeconfig(user string, spec pki.Spec) secret.Secret {
 }
 
 // AdminConfig is the administrator's kubeconfig for the control machine, which
-// does not know the name of the endpoint: it reaches the first master.
+// does not know the name of the endpoint: it reaches the virtual address, or the first
+// master.
 func (c *Cluster) AdminConfig() (secret.Secret, error) {
-	server := "https://" + net.JoinHostPort(c.Host(c.FirstMaster()).Address, strconv.Itoa(c.APIPort()))
+	address := c.Host(c.FirstMaster()).Address
+	if mode := c.Balancer(); mode == v1alpha1.BalancerExternal || mode == v1alpha1.BalancerKubeVIP {
+		address = c.Spec.LoadBalancer.VIP
+	}
+	server := "https://" + net.JoinHostPort(address, strconv.Itoa(c.APIPort()))
 	return pki.Kubeconfig(c.Name, server, c.CA(pki.Kubernetes).Cert, "kubernetes-admin", c.Leaf(pki.Admin()))
 }
 
@@ -171,9 +176,9 @@ func (c *Cluster) ProxyAPI() kube.Access {
 }
 
 // EndpointAPI is how a host reaches the API server by the name of the endpoint.
-func (c *Cluster) EndpointAPI(host string) kube.Access {
+func (c *Cluster) EndpointAPI() kube.Access {
 	a := c.API(c.FirstMaster())
-	a.Address = net.JoinHostPort(c.EndpointIP(host), strconv.Itoa(c.APIPort()))
+	a.Address, a.ServerName = c.EndpointHost(), c.Spec.LoadBalancer.Domain
 	return a
 }
 

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -162,6 +163,7 @@ func (k *checker) checkLoadBalancer() {
 	if ip, err := netip.ParseAddr(lb.VIP); lb.VIP != "" && (err != nil || !ip.Is4()) {
 		k.fail(path+".vip", lb.VIP, "must be an IPv4 address")
 	}
+	k.checkBalancerSections(enabled)
 	k.checkBalancerHosts(enabled && lb.Mode == v1alpha1.BalancerExternal && lb.External.Type != v1alpha1.ExternalOwn)
 	if !enabled {
 		return
@@ -186,9 +188,29 @@ func (k *checker) checkBalancerHosts(needed bool) {
 	case !needed && len(hosts) > 0:
 		k.fail(path, hosts[0], "the role loadbalancer is for mode external with type kubexm-kh or kubexm-kn")
 	}
-	for _, h := range hosts {
-		if slices.Contains(k.masters, h) {
-			k.fail(path, h, "a master cannot be a load balancer, too: both listen on port %d", k.LoadBalancer.Port)
+	for i, h := range k.Hosts {
+		if h.Is(v1alpha1.RoleLoadBalancer) && len(h.Roles) > 1 {
+			k.fail(hostPath(i)+".roles", h.Name, "a load balancer has no other role: API servers and proxies listen on one port, %d", k.LoadBalancer.Port)
+		}
+	}
+}
+
+// checkBalancerSections refuses what another mode would act on.
+func (k *checker) checkBalancerSections(enabled bool) {
+	const path = "spec.loadBalancer"
+	lb := k.LoadBalancer
+	for _, section := range []struct {
+		name  string
+		given bool
+		modes string
+	}{
+		{"internal", lb.Internal != nil, v1alpha1.BalancerInternal},
+		{"external", lb.External != nil, v1alpha1.BalancerExternal},
+		{"kubeVip", lb.KubeVIP != nil, v1alpha1.BalancerKubeVIP},
+		{"vip", lb.VIP != "", v1alpha1.BalancerExternal + " " + v1alpha1.BalancerKubeVIP},
+	} {
+		if section.given && (!enabled || !slices.Contains(strings.Fields(section.modes), lb.Mode)) {
+			k.fail(path+"."+section.name, "", "only with a load balancer of mode %s", strings.ReplaceAll(section.modes, " ", " or "))
 		}
 	}
 }

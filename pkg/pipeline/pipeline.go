@@ -2,6 +2,8 @@
 package pipeline
 
 import (
+	"slices"
+
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/module"
 	"github.com/kubexm/kubexm/pkg/plan"
@@ -11,12 +13,16 @@ import (
 // Create makes a cluster: downloads, control plane and workers side by side, and
 // each worker joins as soon as both it and the API server are ready.
 func Create(c *cluster.Cluster) plan.Pipeline {
-	downloads, api := plan.NewGate("downloads"), plan.NewGate("API server")
+	downloads, api, prepared := plan.NewGate("downloads"), plan.NewGate("API server"), plan.NewGate("masters and etcd prepared")
+	members := func(h string) bool { return slices.Contains(c.Control(), h) }
+	workers := slices.DeleteFunc(c.Workers(), members)
+	both := slices.DeleteFunc(c.Workers(), func(h string) bool { return !members(h) }) // members of etcd, too
 	return plan.Pipeline{Name: "create", Parts: []plan.Part{
 		plan.Parallel{
 			downloads.Opens(task.Download(c)),
-			plan.Module{Parts: []plan.Part{task.Prepare(c, c.Control()), module.Masters(c, downloads, api)}},
-			plan.PerHost{task.Prepare(c, c.Workers()), module.Machines(c, c.Workers(), downloads), module.Join(c, c.Workers(), api)},
+			plan.Module{Parts: []plan.Part{prepared.Opens(task.Prepare(c, c.Control())), module.Masters(c, downloads, api)}},
+			plan.PerHost{task.Prepare(c, workers), module.Machines(c, workers, downloads), module.Join(c, workers, api)},
+			plan.PerHost{prepared.Holds(module.Machines(c, both, downloads)), module.Join(c, both, api)},
 			module.LoadBalancers(c),
 		},
 		module.Ready(c),

@@ -210,9 +210,11 @@ func (s *Store) fits(have *Pair, want *x509.Certificate, issuer *Pair) bool {
 func (s *Store) Operator() (*Pair, error) { return s.fresh(operator(), operatorValidity) }
 
 // Joining returns a new client certificate for the kubelet of a node that joins. Its
-// key is on that node alone, and the kubelet renews both by itself. The authority must
-// exist.
-func (s *Store) Joining(node string) (*Pair, error) { return s.fresh(Kubelet(node), s.validity()) }
+// key is on that node alone, and the kubelet renews both by itself, within a year as
+// those that the controller manager signs. The authority must exist.
+func (s *Store) Joining(node string) (*Pair, error) {
+	return s.fresh(Kubelet(node), min(s.validity(), 365*24*time.Hour))
+}
 
 func (s *Store) fresh(spec Spec, validity time.Duration) (*Pair, error) {
 	s.mu.Lock()

@@ -108,7 +108,7 @@ func KubeadmJoin(c *cluster.Cluster, hosts []string) plan.Task {
 // kubeadmJoin joins a host through the first master, and then turns the name of the
 // endpoint to where it is to lead.
 func kubeadmJoin(c *cluster.Cluster, h string) []step.Step {
-	return []step.Step{kubeadm.NewJoin(c, h, kubelet.Args(c, h)), host.Hosts(c, h)}
+	return []step.Step{kubeadm.NewJoin(c, h, kubelet.Args(c, h)), host.Hosts(c, h), host.PodHosts(c, h)}
 }
 
 // ControlPlanePrograms puts programs of the control plane on masters.
@@ -203,7 +203,7 @@ func kubeVIP(c *cluster.Cluster, host string) []step.Step {
 // Endpoint waits until workers reach an API server by the name that stands in every
 // kubeconfig.
 func Endpoint(c *cluster.Cluster) plan.Task {
-	return on("endpoint", c.Workers(), func(h string) []step.Step { return []step.Step{step.APIReady{API: c.EndpointAPI(h)}} })
+	return on("endpoint", c.Workers(), func(h string) []step.Step { return []step.Step{step.APIReady{API: c.EndpointAPI()}} })
 }
 
 // Ready waits for nodes and gives them their labels and taints.

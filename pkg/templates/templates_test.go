@@ -77,7 +77,7 @@ type flannel struct {
 }
 
 var proxied = map[string]any{
-	"Bind": "*", "Port": 6443, "Connections": 20000, "Masters": []map[string]string{{"Name": "node1", "IP": "10.0.0.11"}, {"Name": "node2", "IP": "10.0.0.12"}},
+	"Bind": "*", "Port": 6443, "Connections": 20000, "Interval": 1, "Masters": []map[string]string{{"Name": "node1", "IP": "10.0.0.11"}, {"Name": "node2", "IP": "10.0.0.12"}},
 }
 
 func vip(mode string) map[string]any {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/kubexm/kubexm/test/testbed"
 )
 
@@ -129,10 +131,12 @@ func (c *cluster) misfortunes() (all []misfortune) {
 		for _, n := range the.nodes {
 			must(t, the.bed.Poweroff(t.Context(), n))
 		}
-	}, func(t *testing.T) {
+	}, func(t *testing.T) { // together: members of etcd wait for each other while they boot
+		var all errgroup.Group
 		for _, n := range the.nodes {
-			must(t, the.bed.Start(t.Context(), n))
+			all.Go(func() error { return the.bed.Start(t.Context(), n) })
 		}
+		must(t, all.Wait())
 	})
 	return all
 }

@@ -181,7 +181,7 @@ func (c *Call) importImages(archive []byte) int {
 
 // crictl knows pod sandboxes.
 func crictl(c *Call) int {
-	o, args, ok := c.opts("qfa", "")
+	o, args, ok := c.opts("qfa", "", "--name")
 	if !ok || len(args) == 0 {
 		return c.Unknown()
 	}
@@ -195,6 +195,7 @@ func crictl(c *Call) int {
 		for _, id := range sorted(c.pods) {
 			c.Printf("%s\n", id)
 		}
+	case args[0] == "ps" && o["q"] != "": // no container has a name here
 	case args[0] == "rmp" && o["a"] != "":
 		clear(c.pods)
 		c.log = append(c.log, "remove all pods")

@@ -25,6 +25,7 @@ func Pods() step.Step {
 		What:   "no pods",
 		Unless: `! systemctl is-active -q containerd || { ! systemctl is-active -q kubelet && [ -z "$(crictl pods -q)" ] && ` + readable + `; }`,
 		Run: `systemctl stop kubelet || true
+for i in $(crictl ps -q --name '^kube-vip$'); do crictl stop --timeout 10 "$i" >/dev/null || true; done
 crictl rmp -fa >/dev/null 2>&1 || true
 left=$(crictl pods -q); if [ -n "$left" ]; then crictl rmp -f $left >&2; fi
 if ! ` + readable + `; then for i in $(ctr -n k8s.io images ls -q | grep '/kube-proxy:'); do

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/pki"
@@ -33,6 +34,22 @@ func Hosts(c *cluster.Cluster, host string) step.Step {
 		block.Until, block.Meanwhile = kubeadm.Done, hostLines(c, first)
 	}
 	return block
+}
+
+// PodHosts starts the containers anew that call the API server from the host's network and
+// were made before its name led to where it leads now: the kubelet gives each container a
+// copy of /etc/hosts when it makes it.
+func PodHosts(c *cluster.Cluster, host string) step.Step {
+	const stale = `stale() { for f in /var/lib/kubelet/pods/*/etc-hosts; do for n in kube-proxy kube-flannel; do
+if [ -d "${f%%/*}/containers/$n" ] && grep -q ' %[1]s$' "$f" && ! grep -qxF '%[2]s %[1]s' "$f"; then d=${f%%/*}; echo "$n ${d##*/}"; fi; done; done; }
+`
+	look := fmt.Sprintf(stale, c.Spec.LoadBalancer.Domain, c.EndpointIP(host))
+	return step.With(step.Command{
+		What:   "pods know the API server",
+		Unless: look + `[ -z "$(stale)" ]`,
+		Run: look + `while s=$(stale); [ -n "$s" ]; do echo "$s" | while read -r name uid; do
+for id in $(crictl ps -q --label io.kubernetes.pod.uid="$uid" --name "^$name$"); do crictl stop "$id" >/dev/null; done; done; sleep 0.5; done`,
+	}, step.Options{Timeout: 5 * time.Minute})
 }
 
 func hostLines(c *cluster.Cluster, endpoint string) []byte {

@@ -185,9 +185,9 @@ func (j Join) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 		return nil, err
 	}
 	joined := len(have) > 3 && slices.Equal(have[:3], done)
-	rollback := reset(r)
-	if joined {
-		rollback = nil // a node that works stays one
+	var rollback func(context.Context) error
+	if len(have) == 0 { // what an earlier run has begun may be a member of etcd by now
+		rollback = reset(r)
 	}
 	return &step.Change{
 		Diff:     "run: kubeadm join --config " + configPath + "\n" + string(j.Config),
@@ -222,6 +222,10 @@ func (j Join) join(ctx context.Context, r *runner.Runner) error {
 	}
 	found, err := pki.Kubeconfig("kubernetes", j.Server, j.CA, "system:node:"+j.Node, pair)
 	if err != nil {
+		return err
+	}
+	// After a power cut the cluster may need this machine's member of etcd, which its kubelet starts.
+	if err := client.WaitAPIReady(ctx); err != nil {
 		return err
 	}
 	// A node that a cut-off join has registered would make kubeadm refuse: it starts anew.

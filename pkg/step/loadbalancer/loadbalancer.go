@@ -53,8 +53,12 @@ func config(c *cluster.Cluster, host, bind string) step.File {
 	data := struct {
 		Bind              string
 		Port, Connections int // each connection takes two files
+		Interval          int // seconds from check to check, of each proxy
 		Masters           []master
-	}{Bind: bind, Port: c.APIPort(), Connections: 450}
+	}{Bind: bind, Port: c.APIPort(), Connections: 450, Interval: 1}
+	if c.Balancer() == v1alpha1.BalancerInternal {
+		data.Interval += len(c.Workers()) / 100 // all of them check all masters
+	}
 	if c.FactsOf(host).CanRaiseLimits() {
 		data.Connections = 20000
 	}
@@ -126,8 +130,8 @@ func Keepalived(c *cluster.Cluster, host string) step.Step {
 	return unit
 }
 
-// RouterID tells the virtual routers of a network apart: the last byte of the address
-// does, as no two clusters of a network have the same.
+// RouterID tells virtual routers apart. They speak to their own peers alone: that two of
+// different subnets have the same last byte does no harm.
 func RouterID(vip string) int {
 	ip, err := netip.ParseAddr(vip)
 	if err != nil || !ip.Is4() {
