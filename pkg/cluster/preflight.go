@@ -73,7 +73,7 @@ var machineChecks = []check{
 	{"inodes", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
 		return c.room(h, f, "inodes", func(s store) int { return s.inodes }, func(d runner.Disk) (int, bool) { return d.FreeIno, d.Inodes > 0 })
 	}},
-	{"kernel", func(c *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+	{"kernel", onNodes(func(c *Cluster, f *runner.Facts) Finding {
 		needed := []string{runner.FeatureOverlay, runner.FeatureBridgeNF}
 		if n := c.Spec.Network; n.Plugin == v1alpha1.PluginFlannel && n.Flannel.Backend == "vxlan" {
 			needed = append(needed, runner.FeatureVXLAN)
@@ -88,15 +88,15 @@ var machineChecks = []check{
 			return Finding{}
 		}
 		return Finding{Found: "no " + strings.Join(missing, ", ") + " in kernel " + f.Kernel, Needed: "the modules, loadable or built in", Fix: "install the kernel's modules package"}
-	}},
-	{"proxy-mode", func(c *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+	})},
+	{"proxy-mode", onNodes(func(c *Cluster, f *runner.Facts) Finding {
 		fit := map[string]bool{v1alpha1.ProxyIPVS: f.Features[runner.FeatureIPVS], v1alpha1.ProxyNFTables: fitForNFTables(f), v1alpha1.ProxyIPTables: true}
 		if mode := c.ProxyMode(); !fit[mode] {
 			need := map[string]string{v1alpha1.ProxyIPVS: runner.FeatureIPVS, v1alpha1.ProxyNFTables: runner.FeatureNFTables + " and a kernel of at least 5.13"}[mode]
 			return Finding{Found: "kernel " + f.Kernel, Needed: need + ", for proxyMode " + mode, Fix: "choose another spec.kubernetes.proxyMode, or another kernel"}
 		}
 		return Finding{}
-	}},
+	})},
 	{"packages", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
 		if f.PackageManager != "" {
 			return Finding{}
@@ -143,7 +143,7 @@ var machineChecks = []check{
 			Fix: "set the clock, and let chrony or systemd-timesyncd keep it",
 		}
 		switch {
-		case ahead > 10*time.Minute: // certificates are valid from an hour ago, tokens for 15 minutes
+		case ahead > 10*time.Minute: // certificates are valid from an hour ago
 			return found
 		case ahead > 5*time.Second:
 			return warning(found)
@@ -158,9 +158,22 @@ var machineChecks = []check{
 	}},
 }
 
+// onNodes is a check of hosts that run a kubelet.
+func onNodes(look func(c *Cluster, f *runner.Facts) Finding) func(*Cluster, *v1alpha1.Host, *runner.Facts) Finding {
+	return func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		if !isNode(h) {
+			return Finding{}
+		}
+		return look(c, f)
+	}
+}
+
 // ports are those that the cluster's programs take on a host.
 func (c *Cluster) ports(h *v1alpha1.Host) []int {
-	ports := []int{10248, 10249, 10250, 10256}
+	var ports []int
+	if isNode(h) {
+		ports = append(ports, 10248, 10249, 10250, 10256)
+	}
 	if h.Is(v1alpha1.RoleMaster) {
 		ports = append(ports, c.APIPort(), 10257, 10259)
 	}

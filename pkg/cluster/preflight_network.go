@@ -17,6 +17,25 @@ import (
 const Reachability = "reachability"
 
 var networkChecks = []check{
+	{"vip", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		vip := c.Spec.LoadBalancer.VIP
+		if c.sharesVIP(h) && !slices.ContainsFunc(f.Interfaces, func(i runner.Interface) bool {
+			return slices.ContainsFunc(i.Addresses, func(a string) bool {
+				return addr(a) == h.InternalAddress && prefix(a).Contains(netip.MustParseAddr(vip))
+			})
+		}) {
+			return Finding{
+				Found: fmt.Sprintf("%s is not in the subnet of %s", vip, h.InternalAddress), Needed: "a virtual address that the host's network delivers to it",
+				Fix: "choose a free address of that subnet for spec.loadBalancer.vip",
+			}
+		}
+		if vip != "" && f.Env["cluster"] == "" && slices.ContainsFunc(f.Interfaces, func(i runner.Interface) bool {
+			return slices.ContainsFunc(i.Addresses, func(a string) bool { return addr(a) == vip })
+		}) {
+			return Finding{Found: vip + " is an address of the host", Needed: "an address that nobody has", Fix: "choose another spec.loadBalancer.vip, or take the address off the host"}
+		}
+		return Finding{}
+	}},
 	{"resolv-conf", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
 		_, chosen := c.Spec.Kubernetes.Kubelet.Config["resolvConf"]
 		if !isNode(h) || chosen || len(c.Spec.DNS.CoreDNS.Upstream) > 0 || len(c.Spec.Extra.Resolves) > 0 {
@@ -185,4 +204,21 @@ func (c *Cluster) Links(from string) []Link {
 // LinkAddress is where a host tries a link.
 func (c *Cluster) LinkAddress(l Link) string {
 	return net.JoinHostPort(c.IP(l.Host), strconv.Itoa(l.Port))
+}
+
+// sharesVIP reports whether the host may hold the virtual address on one of its interfaces.
+func (c *Cluster) sharesVIP(h *v1alpha1.Host) bool {
+	switch c.Balancer() {
+	case v1alpha1.BalancerExternal:
+		return h.Is(v1alpha1.RoleLoadBalancer)
+	case v1alpha1.BalancerKubeVIP:
+		return h.Is(v1alpha1.RoleMaster) && c.Spec.LoadBalancer.KubeVIP.Mode == "arp"
+	}
+	return false
+}
+
+// addr is the address of one with the length of its network: 10.0.0.11 of 10.0.0.11/24.
+func addr(a string) string {
+	ip, _, _ := strings.Cut(a, "/")
+	return ip
 }
