@@ -196,9 +196,10 @@ func TestUpload(t *testing.T) {
 	onEach(t, func(t *testing.T, m machine, r *runner.Runner) {
 		text := strings.Repeat("0123456789", 50_000)
 		m.Put("/opt/bin/old", "before", 0o755)
+		m.Put("/opt/new/bin/tool.kubexm.4711", "half, of a connection that was lost", 0o644)
 		must(t, r.Upload(t.Context(), upload("/opt/new/bin/tool", text), upload("/opt/bin/old", text), upload("/opt/new/bin/empty", "")))
 		must(t, r.Upload(t.Context(), upload("/top", text)))
-		expect(t, r, "/opt/new/bin directory 755 root:root", "/opt/new/bin/empty file 755 root:root ", "/opt/new/bin/tool.kubexm missing", "/var/lib/kubexm/before/opt/bin/old file 755 root:root before")
+		expect(t, r, "/opt/new/bin directory 755 root:root", "/opt/new/bin/empty file 755 root:root ", "/opt/new/bin/tool.kubexm.4711 missing", "/var/lib/kubexm/before/opt/bin/old file 755 root:root before")
 		want := map[string]runner.Sum{"/opt/new/bin/tool": {SHA256: sum(text), Mode: 0o755}, "/opt/bin/old": {SHA256: sum(text), Mode: 0o755}, "/top": {SHA256: sum(text), Mode: 0o755}}
 		sums, err := r.Sums(t.Context(), "/opt/new/bin/tool", "/opt/none", "/opt/bin/old", "/top")
 		must(t, err)

@@ -158,7 +158,7 @@ func powerCut(t *testing.T, c *cluster) {
 	p := c.start(t, func(_ int, e event) {
 		if e.Host == node2.Name && e.Status == "started" && e.What == "kubeadm join" {
 			once.Do(func() {
-				time.Sleep(2 * time.Second) // in the middle of it
+				time.Sleep(400 * time.Millisecond) // in the middle of it
 				must(t, the.bed.Poweroff(t.Context(), node2))
 			})
 		}
