@@ -15,6 +15,7 @@ import (
 type Packages struct {
 	Manager string // apt, dnf or yum
 	Names   []string
+	Leaves  []string `json:",omitempty"` // paths that their programs make and nobody removes: as before again on delete
 }
 
 func (p Packages) String() string { return "packages" }
@@ -65,6 +66,11 @@ func (p Packages) Precheck(ctx context.Context, r *runner.Runner) (*Change, erro
 	}, nil
 }
 
+// left notes a path, and those of its directories that are not there yet.
+const left = `above() { d=${1%/*}; if [ -n "$d" ] && [ ! -d "$d" ]; then above "$d"; note "dir ${1%/*}"; fi; }
+leaves() { above "$1"; keep "$1"; }
+`
+
 // planned prints the packages that dnf and yum list under "Installing", in a column that
 // begins after one blank.
 const planned = `while IFS= read -r l; do case "$l" in Installing*) on=y;; [A-Z]*) on=;; "  "*|"") ;; " "*) if [ -n "$on" ]; then l=${l# }; echo "${l%% *}"; fi;; esac; done`
@@ -90,7 +96,11 @@ func (p Packages) install(ctx context.Context, r *runner.Runner, missing []strin
 		plan, read, refresh = "apt-get -s install --no-install-recommends "+names, "grep '^Inst ' | cut -d' ' -f2", get+" update"
 		install = get + " install -y --no-install-recommends " + names
 	}
-	if _, err := r.Change(ctx, fmt.Sprintf(add, p.list(), plan, read, refresh, install)); err != nil {
+	leaves := ""
+	for _, path := range p.Leaves {
+		leaves += "leaves " + runner.Quote(path) + "\n"
+	}
+	if _, err := r.Change(ctx, left+leaves+fmt.Sprintf(add, p.list(), plan, read, refresh, install)); err != nil {
 		return fault.Advise(fmt.Errorf("installing %s: %w", names, err),
 			"check the host's package repositories and its network (try the same command there), or install the packages by hand")
 	}

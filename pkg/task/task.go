@@ -188,7 +188,7 @@ func LocalProxy(c *cluster.Cluster, hosts []string) plan.Task {
 // LoadBalancers runs the load balancers in front of the masters.
 func LoadBalancers(c *cluster.Cluster) plan.Task {
 	return on("proxy", c.Hosts(v1alpha1.RoleLoadBalancer), func(h string) []step.Step {
-		return []step.Step{loadbalancer.Packages(c, h, "keepalived"), loadbalancer.Service(c, h, "*"), loadbalancer.Keepalived(c, h)}
+		return []step.Step{loadbalancer.Packages(c, h), loadbalancer.Service(c, h, "*"), loadbalancer.Keepalived(c, h)}
 	})
 }
 

@@ -255,6 +255,7 @@ var allowed = []struct {
 	reason string
 }{
 	{regexp.MustCompile(`^[+-] .*: xtables\.lock$`), "iptables makes its lock when somebody first looks at rules; it is in memory, gone with a reboot, and belongs to nobody"},
+	{regexp.MustCompile(`^\+ .*: adduser$`), "adduser, which packages call for a user of their own, leaves its lock in memory, gone with a reboot"},
 	{regexp.MustCompile(`^\+ .*/\.sudo_as_admin_successful\b`), "sudo's own note on the user's first success"},
 }
 

@@ -27,18 +27,21 @@ type proxy struct {
 	command  string              // under systemd
 	kind     string              // Type= of systemd.service(5)
 	pod      []string            // command in a pod
+	leaves   []string            // see step.Packages
 }
 
 var proxies = map[string]proxy{
 	v1alpha1.ProxyHAProxy: {
 		template: "loadbalancer/haproxy", config: "/etc/haproxy/haproxy.cfg", packages: names("haproxy", "haproxy"),
 		command: "/usr/sbin/haproxy -Ws -f /etc/haproxy/haproxy.cfg", kind: "notify",
-		pod: []string{"haproxy", "-W", "-db", "-f", "/etc/haproxy/haproxy.cfg"},
+		pod:    []string{"haproxy", "-W", "-db", "-f", "/etc/haproxy/haproxy.cfg"},
+		leaves: []string{"/var/lib/haproxy", "/run/haproxy", "/run/haproxy.pid", "/run/haproxy-master.sock"},
 	},
 	v1alpha1.ProxyNginx: {
 		template: "loadbalancer/nginx", config: "/etc/nginx/nginx.conf", packages: names("nginx libnginx-mod-stream", "nginx nginx-mod-stream"),
 		command: `/usr/sbin/nginx -g "daemon off;"`, kind: "simple",
-		pod: []string{"nginx", "-g", `"daemon off;"`},
+		pod:    []string{"nginx", "-g", `"daemon off;"`},
+		leaves: []string{"/var/lib/nginx", "/var/log/nginx", "/run/nginx.pid"},
 	},
 }
 
@@ -68,10 +71,15 @@ func config(c *cluster.Cluster, host, bind string) step.File {
 	return step.File{Path: p.config, Content: templates.Render(p.template, data), Mode: 0o644}
 }
 
-// Packages installs the proxy, and further packages of the same name everywhere.
-func Packages(c *cluster.Cluster, host string, more ...string) step.Step {
-	manager := c.FactsOf(host).PackageManager
-	return step.Packages{Manager: manager, Names: append(slices.Clone(proxies[c.Proxy()].packages[manager]), more...)}
+// Packages installs the proxy, and on a load balancer keepalived.
+func Packages(c *cluster.Cluster, host string) step.Step {
+	manager, p := c.FactsOf(host).PackageManager, proxies[c.Proxy()]
+	install := step.Packages{Manager: manager, Names: slices.Clone(p.packages[manager]), Leaves: slices.Clone(p.leaves)}
+	if c.Host(host).Is(v1alpha1.RoleLoadBalancer) {
+		install.Names = append(install.Names, "keepalived")
+		install.Leaves = append(install.Leaves, "/etc/iproute2/rt_addrprotos.d/keepalived.conf", "/run/keepalived")
+	}
+	return install
 }
 
 // Service runs the proxy under systemd.

@@ -33,7 +33,7 @@ func TestRendered(t *testing.T) {
 	}
 	external := func(c *cluster.Cluster) (steps []step.Step) {
 		for _, h := range c.Hosts(v1alpha1.RoleLoadBalancer) {
-			steps = append(steps, loadbalancer.Packages(c, h, "keepalived"), loadbalancer.Service(c, h, "*"), loadbalancer.Keepalived(c, h))
+			steps = append(steps, loadbalancer.Packages(c, h), loadbalancer.Service(c, h, "*"), loadbalancer.Keepalived(c, h))
 		}
 		return steps
 	}
