@@ -41,7 +41,7 @@ var proxies = map[string]proxy{
 		template: "loadbalancer/nginx", config: "/etc/nginx/nginx.conf", packages: names("nginx libnginx-mod-stream", "nginx nginx-mod-stream"),
 		command: `/usr/sbin/nginx -g "daemon off;"`, kind: "simple",
 		pod:    []string{"nginx", "-g", `"daemon off;"`},
-		leaves: []string{"/var/lib/nginx", "/var/log/nginx", "/run/nginx.pid"},
+		leaves: []string{"/var/lib/nginx", "/var/log/nginx", "/run/nginx.pid", "/run/kubexm-nginx"},
 	},
 }
 
