@@ -103,8 +103,9 @@ func (s Service) Precheck(ctx context.Context, r *runner.Runner) (*Change, error
 }
 
 // bring lets systemd know of the unit and its files, and start it. Reading all units
-// anew takes long; systemd reads one that it does not hold by itself.
-const bring = `noted %[4]s || note %[1]s; files; systemctl -q --no-reload enable %[2]s
+// anew takes long; systemd reads one that it does not hold by itself. A service that is enabled
+// because kubexm has installed its package is no older than kubexm.
+const bring = `noted %[4]s || if noted %[5]s; then note %[4]s; else note %[1]s; fi; files; systemctl -q --no-reload enable %[2]s
 if systemctl show %[2]s -p LoadState,NeedDaemonReload | grep -qvxE 'LoadState=loaded|NeedDaemonReload=no'; then systemctl daemon-reload; fi
 systemctl reset-failed %[2]s 2>/dev/null || true; systemctl %[3]s %[2]s`
 
@@ -119,7 +120,7 @@ func (s Service) run(ctx context.Context, r *runner.Runner, g gap, wasEnabled, h
 		act = "try-restart"
 	}
 	n := runner.Quote(s.Name)
-	script := fmt.Sprintf(bring, runner.Quote(verb+" "+s.Name), n, act, runner.Quote("unit "+s.Name))
+	script := fmt.Sprintf(bring, runner.Quote(verb+" "+s.Name), n, act, runner.Quote("unit "+s.Name), runner.Quote("package "+s.Name))
 	if _, err := r.Change(ctx, script, g.put...); err != nil {
 		err = fmt.Errorf("%w\n%s", err, Journal(ctx, r, s.Name))
 		return fault.Advise(err, "look at the host: journalctl -u "+n+"; --no-rollback keeps everything as it is")
