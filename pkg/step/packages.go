@@ -97,10 +97,13 @@ func (p Packages) install(ctx context.Context, r *runner.Runner, missing []strin
 		install = get + " install -y --no-install-recommends " + names
 	}
 	leaves := ""
+	if p.Leaves != nil {
+		leaves = left
+	}
 	for _, path := range p.Leaves {
 		leaves += "leaves " + runner.Quote(path) + "\n"
 	}
-	if _, err := r.Change(ctx, left+leaves+fmt.Sprintf(add, p.list(), plan, read, refresh, install)); err != nil {
+	if _, err := r.Change(ctx, leaves+fmt.Sprintf(add, p.list(), plan, read, refresh, install)); err != nil {
 		return fault.Advise(fmt.Errorf("installing %s: %w", names, err),
 			"check the host's package repositories and its network (try the same command there), or install the packages by hand")
 	}
