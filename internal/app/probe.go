@@ -58,7 +58,7 @@ func (p *probe) all(ctx context.Context, failed map[string]error) {
 			node.Status = "unreachable"
 			p.problem("host %s: %v", h.Name, err)
 		}
-		if h.Is(v1alpha1.RoleMaster) || h.Is(v1alpha1.RoleWorker) {
+		if p.cluster.IsNode(h.Name) {
 			p.st.Nodes = append(p.st.Nodes, node)
 		}
 	}

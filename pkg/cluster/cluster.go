@@ -91,6 +91,9 @@ func (c *Cluster) Masters() []string { return c.Hosts(v1alpha1.RoleMaster) }
 // Nodes returns the hosts that run a kubelet.
 func (c *Cluster) Nodes() []string { return c.Hosts(v1alpha1.RoleMaster, v1alpha1.RoleWorker) }
 
+// IsNode reports whether the host runs a kubelet.
+func (c *Cluster) IsNode(host string) bool { return isNode(c.Host(host)) }
+
 // Workers returns the nodes without a control plane.
 func (c *Cluster) Workers() []string {
 	return slices.DeleteFunc(c.Nodes(), func(n string) bool { return c.Host(n).Is(v1alpha1.RoleMaster) })

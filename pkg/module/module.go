@@ -27,7 +27,7 @@ func Machines(c *cluster.Cluster, hosts []string, downloads *plan.Gate) plan.Par
 // starts side by side with it.
 func Masters(c *cluster.Cluster, downloads, api *plan.Gate) plan.Part {
 	hosts := c.Masters()
-	etcd := plan.If(c.Spec.Etcd.Type == "kubexm", downloads.Holds(task.Etcd(c)))
+	etcd := plan.If(c.Spec.Etcd.Type == v1alpha1.TypeKubexm, downloads.Holds(task.Etcd(c)))
 	control := func(parts ...plan.Part) plan.Part { return plan.Module{Name: "control-plane", Parts: parts} }
 	if c.Kubeadm() {
 		first, more := hosts[:1], hosts[1:]

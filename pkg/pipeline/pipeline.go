@@ -4,6 +4,7 @@ package pipeline
 import (
 	"slices"
 
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/module"
 	"github.com/kubexm/kubexm/pkg/plan"
@@ -14,7 +15,7 @@ import (
 // each worker joins as soon as both it and the API server are ready.
 func Create(c *cluster.Cluster) plan.Pipeline {
 	downloads, api, prepared := plan.NewGate("downloads"), plan.NewGate("API server"), plan.NewGate("masters and etcd prepared")
-	members := func(h string) bool { return slices.Contains(c.Control(), h) }
+	members := func(h string) bool { return c.Host(h).Is(v1alpha1.RoleEtcd) }
 	workers := slices.DeleteFunc(c.Workers(), members)
 	both := slices.DeleteFunc(c.Workers(), func(h string) bool { return !members(h) }) // members of etcd, too
 	return plan.Pipeline{Name: "create", Parts: []plan.Part{

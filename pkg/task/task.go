@@ -27,13 +27,12 @@ func on(name string, hosts []string, steps func(host string) []step.Step) plan.T
 
 // Prepare makes the operating system of hosts ready.
 func Prepare(c *cluster.Cluster, hosts []string) plan.Task {
-	nodes := c.Nodes()
 	return on("prepare", hosts, func(h string) []step.Step {
 		all := slices.Concat(
 			[]step.Step{host.Record(c), host.Hosts(c, h), host.System(h)}, host.NameServers(c),
 			[]step.Step{host.Packages(c, h)}, host.Zone(c), host.Clock(c, h),
 		)
-		if slices.Contains(nodes, h) { // else a load balancer, or a member of etcd
+		if c.IsNode(h) { // else a load balancer, or a member of etcd
 			all = append(all, host.Modules(c), host.Sysctl(c))
 		}
 		return all

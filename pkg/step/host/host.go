@@ -30,7 +30,7 @@ func Hosts(c *cluster.Cluster, host string) step.Step {
 		Path: "/etc/hosts", Begin: "# BEGIN KubeXM Managed Block", End: "# END KubeXM Managed Block",
 		Content: hostLines(c, c.EndpointIP(host)), Mode: 0o644,
 	}
-	if first := c.IP(c.FirstMaster()); c.Kubeadm() && slices.Contains(c.Nodes(), host) && c.EndpointIP(host) != first {
+	if first := c.IP(c.FirstMaster()); c.Kubeadm() && c.IsNode(host) && c.EndpointIP(host) != first {
 		block.Until, block.Meanwhile = kubeadm.Done, hostLines(c, first)
 	}
 	return block

@@ -60,7 +60,7 @@ func familyOf(f *runner.Facts) family {
 // Packages installs what a node needs, what the features of the configuration need there,
 // and the configuration's packages.
 func Packages(c *cluster.Cluster, host string) step.Step {
-	f, node := c.FactsOf(host), slices.Contains(c.Nodes(), host)
+	f, node := c.FactsOf(host), c.IsNode(host)
 	fam := familyOf(f)
 	p := step.Packages{Manager: f.PackageManager}
 	add := func(needed bool, names ...string) {
