@@ -8,16 +8,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner"
 )
 
-const balanced = `apiVersion: kubexm.io/v1alpha1
-kind: Cluster
-metadata: {name: demo}
-spec:
-  hosts:
-  - {name: node1, address: 10.0.0.11, roles: [master, etcd]}
-  - {name: node2, address: 10.0.0.12, roles: [master, etcd]}
-  - {name: node3, address: 10.0.0.13, roles: [master, etcd]}
-`
-
 // TestVIP has virtual addresses that no network would deliver, or that somebody has.
 func TestVIP(t *testing.T) {
 	const balancers = "  - {name: lb1, address: 10.0.1.21, roles: [loadbalancer]}\n  - {name: lb2, address: 10.0.0.22, roles: [loadbalancer]}\n"
@@ -32,7 +22,7 @@ func TestVIP(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			own := map[string]string{"node1": "10.0.0.11/24", "node2": "10.0.0.12/24", "node3": "10.0.0.13/24", "lb1": "10.0.1.21/24", "lb2": "10.0.0.22/24"}
-			c := clustertest.Parse(t, balanced+test.config, func(host string, f *runner.Facts) {
+			c := clustertest.Parse(t, clustertest.Masters+test.config, func(host string, f *runner.Facts) {
 				f.Interfaces = []runner.Interface{{Name: "eth0", Addresses: []string{own[host]}}}
 				if host == test.taken {
 					f.Interfaces[0].Addresses = append(f.Interfaces[0].Addresses, "10.0.0.100/32")

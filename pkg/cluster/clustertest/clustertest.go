@@ -32,6 +32,18 @@ spec:
   - {name: node2, address: 10.0.0.12, roles: [worker]}
 `
 
+// Masters is the beginning of a configuration of three masters, to which hosts and
+// sections can be added.
+const Masters = `apiVersion: kubexm.io/v1alpha1
+kind: Cluster
+metadata: {name: demo}
+spec:
+  hosts:
+  - {name: node1, address: 10.0.0.11, roles: [master, etcd]}
+  - {name: node2, address: 10.0.0.12, roles: [master, etcd]}
+  - {name: node3, address: 10.0.0.13, roles: [master, etcd]}
+`
+
 // New plans a cluster of a master, node1, and a worker, node2, both like
 // runnertest.Debian12. spec adds lines to the configuration; edit, if not nil,
 // changes what is known of the hosts.

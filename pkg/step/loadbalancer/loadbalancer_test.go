@@ -12,16 +12,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
-const frame = `apiVersion: kubexm.io/v1alpha1
-kind: Cluster
-metadata: {name: demo}
-spec:
-  hosts:
-  - {name: node1, address: 10.0.0.11, roles: [master, etcd]}
-  - {name: node2, address: 10.0.0.12, roles: [master, etcd]}
-  - {name: node3, address: 10.0.0.13, roles: [master, etcd]}
-  - {name: node4, address: 10.0.0.14, roles: [worker]}
-`
+const frame = clustertest.Masters + "  - {name: node4, address: 10.0.0.14, roles: [worker]}\n"
 
 const balancers = `  - {name: lb1, address: 10.0.0.21, roles: [loadbalancer]}
   - {name: lb2, address: 10.0.0.22, roles: [loadbalancer]}
