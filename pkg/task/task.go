@@ -29,7 +29,7 @@ func on(name string, hosts []string, steps func(host string) []step.Step) plan.T
 func Prepare(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("prepare", hosts, func(h string) []step.Step {
 		all := slices.Concat(
-			[]step.Step{host.Record(c), host.Hosts(c, h), host.System(h)}, host.NameServers(c),
+			[]step.Step{host.Record(c), host.Hosts(c, h, kubeadm.Done), host.System(h)}, host.NameServers(c),
 			[]step.Step{host.Packages(c, h)}, host.Zone(c), host.Clock(c, h),
 		)
 		if c.IsNode(h) { // else a load balancer, or a member of etcd
@@ -107,7 +107,7 @@ func KubeadmJoin(c *cluster.Cluster, hosts []string) plan.Task {
 // kubeadmJoin joins a host through the first master, and then turns the name of the
 // endpoint to where it is to lead.
 func kubeadmJoin(c *cluster.Cluster, h string) []step.Step {
-	return []step.Step{kubeadm.NewJoin(c, h, kubelet.Args(c, h)), host.Hosts(c, h), host.PodHosts(c, h)}
+	return []step.Step{kubeadm.NewJoin(c, h, kubelet.Args(c, h)), host.Hosts(c, h, kubeadm.Done), host.PodHosts(c, h)}
 }
 
 // ControlPlanePrograms puts programs of the control plane on masters.

@@ -12,7 +12,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
-	"github.com/kubexm/kubexm/pkg/step/kubeadm"
 )
 
 // Record notes on the host which cluster it belongs to: its name, and the pin of
@@ -24,14 +23,14 @@ func Record(c *cluster.Cluster) step.Step {
 
 // Hosts keeps the names of all hosts, of the API endpoint and of the
 // configuration's further hosts in /etc/hosts. kubeadm joins a host through the
-// first master; after that the name of the endpoint leads where it is to lead.
-func Hosts(c *cluster.Cluster, host string) step.Step {
+// first master; when the file joined is there the name of the endpoint leads where it is to lead.
+func Hosts(c *cluster.Cluster, host, joined string) step.Step {
 	block := step.Block{
 		Path: "/etc/hosts", Begin: "# BEGIN KubeXM Managed Block", End: "# END KubeXM Managed Block",
 		Content: hostLines(c, c.EndpointIP(host)), Mode: 0o644,
 	}
 	if first := c.IP(c.FirstMaster()); c.Kubeadm() && c.IsNode(host) && c.EndpointIP(host) != first {
-		block.Until, block.Meanwhile = kubeadm.Done, hostLines(c, first)
+		block.Until, block.Meanwhile = joined, hostLines(c, first)
 	}
 	return block
 }
