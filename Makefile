@@ -26,8 +26,8 @@ build: ## the program, bin/kubexm
 .PHONY: test
 test: deps ## all that is quick: vet, unit, golden, scenario and loopback-sshd tests, with the race detector
 	$(GO) vet ./...
-	$(GO) test -race ./...
-	$(GO) test -run TestKilledAtNode ./internal/app # at every node; the race detector is too slow for more than some
+	GOGC=400 $(GO) test -race -p 4 ./...
+	GOGC=400 $(GO) test -run 'TestKilledAtNode/row[12]|TestScenarios|TestTroubles' ./internal/app # all, as the race detector is slow
 
 .PHONY: e2e
 e2e: deps ## real clusters on machines of this machine's own making; needs root (E2E=REGEXP: only some parts)

@@ -139,7 +139,7 @@ func TestResolve(t *testing.T) {
 }
 
 func TestPins(t *testing.T) {
-	pins, err := parseLock("pins.json", pinned)
+	pins, err := pins()
 	if err != nil {
 		t.Fatal(err)
 	}

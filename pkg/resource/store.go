@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -94,6 +95,8 @@ type lockedImage struct {
 
 //go:embed pins.json
 var pinned []byte
+
+var pins = sync.OnceValues(func() (lock, error) { return parseLock("pins.json", pinned) })
 
 func parseLock(name string, content []byte) (lock, error) {
 	var l lock

@@ -52,7 +52,7 @@ func (s *Store) known(a Artifact) (Artifact, error) {
 	if a.SHA256 != "" {
 		return a, nil
 	}
-	pins, err := parseLock("pins.json", pinned)
+	pins, err := pins()
 	if err != nil {
 		return a, err
 	}
