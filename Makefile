@@ -33,9 +33,11 @@ test: deps ## all that is quick: vet, unit, golden, scenario and loopback-sshd t
 e2e: deps ## real clusters on machines of this machine's own making; needs root (E2E=REGEXP: only some parts)
 	$(GO) test -tags e2e -count=1 -timeout 120m -v -run '$(or $(E2E),.)' ./test/e2e
 
+REPORT ?= $(CURDIR)/docs/support-matrix.md
+
 .PHONY: e2e-matrix
 e2e-matrix: deps ## real clusters for every row of the deployment matrix, broken in many ways; writes docs/support-matrix.md
-	E2E_REPORT=$(CURDIR)/docs/support-matrix.md $(GO) test -tags e2e -count=1 -timeout 180m -v -run '^TestMatrix$$$(if $(ROW),/^row$(ROW)$$)' ./test/e2e
+	E2E_REPORT=$(REPORT) $(GO) test -tags e2e -count=1 -timeout 180m -v -run '^TestMatrix$$$(if $(ROW),/^row$(ROW)$$)' ./test/e2e
 
 .PHONY: quickstart
 quickstart: build bin/testbed ## a real cluster of two throw-away machines, from nothing; needs root

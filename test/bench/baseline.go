@@ -56,10 +56,13 @@ func (b *bench) prepare(ctx context.Context, file string, row int) (*baseline, e
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	master, worker := c.Nodes()[0], c.Nodes()[1]
-	etcd := c.Image("etcd")
+	etcd, worker := c.Image("etcd"), c.Nodes()[len(c.Nodes())-1]
+	var masters []string
+	for _, m := range c.Masters() {
+		masters = append(masters, c.IP(m))
+	}
 	return &baseline{[]string{
-		fmt.Sprint("ROW=", row), "MASTER=" + c.IP(master), "WORKER=" + c.IP(worker), "KEY=" + b.testbed.KeyFile(), "KNOWN=" + b.testbed.KnownHosts(),
+		fmt.Sprint("ROW=", row), "MASTERS=" + strings.Join(masters, " "), "WORKER=" + c.IP(worker), "KEY=" + b.testbed.KeyFile(), "KNOWN=" + b.testbed.KnownHosts(),
 		"FILES=" + files, "PAUSE=" + c.Image("pause"), "VERSION=" + c.Spec.Kubernetes.Version, "ETCD=" + etcd[strings.LastIndex(etcd, ":")+1:],
 		"OUT=" + filepath.Join(b.dir, "admin.conf"),
 	}}, nil

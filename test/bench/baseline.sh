@@ -5,8 +5,8 @@
 # machines that are known to be fit: it checks nothing, verifies no checksum, cannot
 # be run twice and undoes nothing.
 #
-#   ROW              1: kubeadm, etcd as a static pod; 2: plain binaries under systemd
-#   MASTER, WORKER   addresses; the nodes' host names are node1 and node2
+#   ROW              1: kubeadm, etcd as a static pod; 2: plain binaries under systemd, one master; 4: as 1, several masters
+#   MASTERS, WORKER  addresses; the nodes' host names are node1, node2 and so on in this order
 #   KEY, KNOWN       private key and known hosts for ssh, as root
 #   FILES            prepared beforehand: runtime/ (a tree to copy), programs/ (binaries),
 #                    images/*.tar (OCI archives), manifests/*.yaml
@@ -15,7 +15,10 @@
 set -Eeuo pipefail
 
 T=$(mktemp -d)
-trap 'for h in $MASTER $WORKER; do ssh -o ControlPath=$T/%h.ssh -O exit $h; done 2>/dev/null; rm -rf $T' EXIT
+MASTER=${MASTERS%% *}
+declare -A NAME # of each address
+for h in $MASTERS $WORKER; do NAME[$h]=node$((${#NAME[@]} + 1)); done
+trap 'for h in "${!NAME[@]}"; do ssh -o ControlPath=$T/%h.ssh -O exit $h; done 2>/dev/null; rm -rf $T' EXIT
 trap 'touch $T/failed' ERR # in jobs too
 PODS=10.233.64.0/18 SERVICES=10.233.0.0/18 API=https://lb.kubexm.local:6443
 PKI=/etc/kubernetes/pki TOKEN=abcdef.0123456789abcdef
@@ -88,7 +91,7 @@ END
   unit "$d" containerd notify /usr/local/bin/containerd
   tar -cf - -C "$d" etc -C "$FILES/runtime" . | on "$1" "tar -C / --no-overwrite-dir -xf -
 swapoff -a; modprobe -qa overlay br_netfilter; sysctl -q -p /etc/sysctl.d/99-kubernetes.conf 2>/dev/null
-printf '%s\n' '$MASTER node1 lb.kubexm.local' '$WORKER node2' >>/etc/hosts
+printf '%s\n' $(for h in "${!NAME[@]}"; do printf "'%s' " "$h ${NAME[$h]}"; done) '$MASTER lb.kubexm.local' >>/etc/hosts
 systemctl -q enable --now containerd"
 }
 unit() { # DIRECTORY NAME TYPE COMMAND [LINE...]
@@ -125,24 +128,27 @@ clientConnection: {kubeconfig: /var/lib/kube-proxy/kubeconfig.conf}
 END
 }
 
-# ---- what is the same in both rows once the API server answers
+# ---- what is the same in all rows once the API server answers
 
 addons() { $KUBECTL create --validate=false -f "$FILES/manifests/flannel.yaml" -f "$FILES/manifests/coredns.yaml" >/dev/null; }
 ready() {
-  until $KUBECTL get node node1 node2 >/dev/null 2>&1; do sleep 0.1; done
-  $KUBECTL label node node2 node-role.kubernetes.io/worker= >/dev/null &
-  $KUBECTL wait --timeout=300s --for=condition=Ready node/node1 node/node2 >/dev/null &
+  until $KUBECTL get node "${NAME[@]}" >/dev/null 2>&1; do sleep 0.1; done
+  $KUBECTL label node "${NAME[$WORKER]}" node-role.kubernetes.io/worker= >/dev/null &
+  $KUBECTL wait --timeout=300s --for=condition=Ready "${NAME[@]/#/node/}" >/dev/null &
   $KUBECTL rollout status --timeout=300s -n kube-flannel daemonset/kube-flannel-ds >/dev/null &
   $KUBECTL rollout status --timeout=300s -n kube-system deployment/coredns >/dev/null &
   all
 }
 
-# ---- row 1: kubeadm
+# ---- rows 1 and 4: kubeadm
 
+row4() { row1; }
 row1() {
   (cd "$T"; ca ca; leaf ca admin /O=system:masters/CN=kubernetes-admin; kubeconfig admin "https://$MASTER:6443" >"$OUT")
-  kubeadm_master & kubeadm_worker &
-  await initialized
+  local h before=
+  for h in $MASTERS; do kubeadm_master "$h" "$before" & before=${NAME[$h]}; done
+  kubeadm_worker &
+  await node1
   addons
   ready
 }
@@ -165,22 +171,29 @@ WantedBy=multi-user.target
 END
   all
 }
-kubeadm_master() {
-  kubeadm_node "$MASTER" control kubectl
-  images "$MASTER" node &
-  tar -C "$T" --transform "s,^,${PKI#/}/," -cf - ca.crt ca.key | on "$MASTER" 'tar -C / --no-overwrite-dir -xf -'
+kubeadm_master() { # HOST [MARK]: the first one, or one that joins when the mark is reached
+  kubeadm_node "$1" control kubectl
+  images "$1" node &
+  if [ -n "$2" ]; then
+    await "$2"
+    on "$1" 'tar -C / --no-overwrite-dir -xf -' <"$T/pki.tar"
+    kubeadm_join "$1" master "controlPlane: {localAPIEndpoint: {advertiseAddress: $1, bindPort: 6443}}"
+  else
+    tar -C "$T" --transform "s,^,${PKI#/}/," -cf - ca.crt ca.key | on "$1" 'tar -C / --no-overwrite-dir -xf -'
+    kubeadm_init "$1"
+    on "$1" "tar -C / -cf - ${PKI#/}/{ca,front-proxy-ca,etcd/ca}.{crt,key} ${PKI#/}/sa.{pub,key}" >"$T/pki.tar"
+  fi
+  reach "${NAME[$1]}"
+  all
+}
+kubeadm_init() { # HOST
   {
     cat <<END
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 bootstrapTokens: [{token: $TOKEN, ttl: 15m0s}]
-localAPIEndpoint: {advertiseAddress: $MASTER, bindPort: 6443}
-nodeRegistration:
-  name: node1
-  criSocket: unix:///run/containerd/containerd.sock
-  imagePullPolicy: IfNotPresent
-  kubeletExtraArgs: [{name: node-ip, value: $MASTER}]
-  taints: [{effect: NoSchedule, key: node-role.kubernetes.io/control-plane}]
+localAPIEndpoint: {advertiseAddress: $1, bindPort: 6443}
+$(registration "$1" master)
 ---
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
@@ -188,31 +201,40 @@ kubernetesVersion: $VERSION
 controlPlaneEndpoint: lb.kubexm.local:6443
 networking: {dnsDomain: cluster.local, podSubnet: $PODS, serviceSubnet: $SERVICES}
 etcd: {local: {dataDir: /var/lib/etcd, imageTag: $ETCD}}
-apiServer: {certSANs: [lb.kubexm.local, $MASTER]}
+apiServer: {certSANs: [lb.kubexm.local, $1]}
 controllerManager: {extraArgs: [{name: node-cidr-mask-size, value: "24"}]}
 ---
 END
     kubelet_config
     echo ---
     proxy_config
-  } | on "$MASTER" 'cat >/etc/kubernetes/init.yaml
+  } | on "$1" 'cat >/etc/kubernetes/init.yaml
 /usr/local/bin/kubeadm init --skip-phases=preflight,addon/coredns,show-join-command --config /etc/kubernetes/init.yaml >/dev/null'
-  reach initialized
-  all
 }
 kubeadm_worker() {
   kubeadm_node "$WORKER" worker
-  await initialized
-  on "$WORKER" "cat >/etc/kubernetes/join.yaml; /usr/local/bin/kubeadm join --skip-phases=preflight --config /etc/kubernetes/join.yaml >/dev/null" <<END
+  await node1
+  kubeadm_join "$WORKER" worker
+}
+kubeadm_join() { # HOST ROLE [LINE]
+  on "$1" "cat >/etc/kubernetes/join.yaml; /usr/local/bin/kubeadm join --skip-phases=preflight --config /etc/kubernetes/join.yaml >/dev/null" <<END
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: JoinConfiguration
 discovery: {bootstrapToken: {token: $TOKEN, apiServerEndpoint: "lb.kubexm.local:6443", unsafeSkipCAVerification: true}}
+$(registration "$1" "$2")
+${3:-}
+END
+}
+registration() { # HOST ROLE
+  local taints=
+  [ "$2" = worker ] || taints='{effect: NoSchedule, key: node-role.kubernetes.io/control-plane}'
+  cat <<END
 nodeRegistration:
-  name: node2
+  name: ${NAME[$1]}
   criSocket: unix:///run/containerd/containerd.sock
   imagePullPolicy: IfNotPresent
-  kubeletExtraArgs: [{name: node-ip, value: $WORKER}]
-  taints: []
+  kubeletExtraArgs: [{name: node-ip, value: $1}]
+  taints: [$taints]
 END
 }
 
@@ -301,6 +323,6 @@ binary_node() { # HOST NAME PROGRAM...: what runs pods
   all
 }
 
-on "$MASTER" true & on "$WORKER" true & # one connection each, for all that follows
+for h in "${!NAME[@]}"; do on "$h" true & done # one connection each, for all that follows
 all
 "row$ROW"

@@ -114,6 +114,22 @@ func (w *watcher) until(t *testing.T, d time.Duration) {
 	}
 }
 
+// answered waits until the API server answers, however long that takes within reason.
+func (w *watcher) answered(t *testing.T) {
+	t.Helper()
+	begin := time.Now()
+	for time.Since(begin) < 2*time.Minute {
+		w.mu.Lock()
+		back := slices.ContainsFunc(w.good, begin.Before)
+		w.mu.Unlock()
+		if back {
+			return
+		}
+		w.until(t, 100*time.Millisecond)
+	}
+	t.Error("nobody has taken over: the API server does not answer")
+}
+
 // stop ends the watch: for how long the API server was away at most, and how many of
 // the writes are there still, and are not.
 func (w *watcher) stop(t *testing.T) (gap time.Duration, kept, lost int) {
