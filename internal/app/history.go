@@ -118,6 +118,27 @@ func Events(ctx context.Context, o *Options, id string, follow bool, each func(e
 	}
 }
 
+// CriticalPath returns the chain of steps that made a run last as long as it did, from the
+// record in dir.
+func CriticalPath(dir string) ([]engine.Leg, error) {
+	text, err := os.ReadFile(filepath.Join(dir, "graph.json"))
+	if err != nil {
+		return nil, fmt.Errorf("reading the plan of a run: %w", err)
+	}
+	var graph plan.ExecutionGraph
+	if err := json.Unmarshal(text, &graph); err != nil {
+		return nil, fmt.Errorf("reading the plan of a run: %w", err)
+	}
+	f, err := os.Open(filepath.Join(dir, "events.jsonl"))
+	if err != nil {
+		return nil, fmt.Errorf("reading events: %w", err)
+	}
+	defer f.Close()
+	var all []engine.Event
+	_, err = events(bufio.NewReader(f), nil, func(ev engine.Event) error { all = append(all, ev); return nil })
+	return engine.CriticalPath(&graph, all), err
+}
+
 // touched tells of the hosts that recorded runs changed whether a later run has cleaned
 // them. It has, too, where it was cut off in its last step there: a host that still has
 // its record then is cleaned again by the next one.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -53,8 +52,10 @@ func (b *bench) create(ctx context.Context) ([]figure, error) {
 	var figures []figure
 	bases := map[int]*baseline{}
 	for _, m := range []making{
-		{1, 2, "kubeadm", 1, 1.25}, {2, 2, "plain binaries", 2, 1.25},
-		{4, 4, "kubeadm, 3 masters", 4, 1.1}, {5, 4, "plain binaries, 3 masters", 4, 0.6},
+		{1, 2, "kubeadm", 1, 1.25},
+		{2, 2, "plain binaries", 2, 1.25},
+		{4, 4, "kubeadm, 3 masters", 4, 1.1},
+		{5, 4, "plain binaries, 3 masters", 4, 0.6},
 	} {
 		if err := b.fresh(ctx, m.nodes); err != nil {
 			return nil, err
@@ -253,36 +254,9 @@ func (b *bench) kubexm(ctx context.Context, work string, args ...string) (made, 
 	}
 	m.Elapsed = time.Duration(last.Millis) * time.Millisecond
 	if m.Dir != "" {
-		m.path, err = criticalPath(m.Dir)
+		m.path, err = app.CriticalPath(m.Dir)
 	}
 	return m, err
-}
-
-// criticalPath reads the record of a run.
-func criticalPath(dir string) ([]engine.Leg, error) {
-	text, err := os.ReadFile(filepath.Join(dir, "graph.json"))
-	if err != nil {
-		return nil, err
-	}
-	var graph plan.ExecutionGraph
-	if err := json.Unmarshal(text, &graph); err != nil {
-		return nil, err
-	}
-	f, err := os.Open(filepath.Join(dir, "events.jsonl"))
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var events []engine.Event
-	for d := json.NewDecoder(f); ; {
-		var ev engine.Event
-		if err := d.Decode(&ev); err == io.EOF {
-			return engine.CriticalPath(&graph, events), nil
-		} else if err != nil {
-			return nil, err
-		}
-		events = append(events, ev)
-	}
 }
 
 // legs writes a critical path; what took no time worth mentioning is summed up.

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -25,7 +24,8 @@ type cluster struct {
 	containerd       string   // the same
 	zones            bool     // it has the standard configuration: labels, taints, the zone outside
 	env              []string // for kubexm, on top of the tests' own
-	created          time.Duration
+	made             *outcome // what made it
+	sent             int64    // bytes, meanwhile, to its machines
 	away             []string // for how long the API server was away, by misfortune
 }
 

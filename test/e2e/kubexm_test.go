@@ -33,6 +33,7 @@ type result struct {
 	Kubeconfig string `json:"kubeconfig"`
 	Result     string `json:"result"`
 	ExitCode   int    `json:"exitCode"`
+	RoundTrips map[string]int64
 	Summary    struct{ Total, OK, Changed, Pending, Failed, Skipped, Restored int }
 	Errors     []struct {
 		What, Error, Advice string

@@ -3,7 +3,9 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -12,6 +14,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/test/testbed"
 )
 
@@ -182,6 +186,19 @@ func (c *cluster) whole(t *testing.T) {
 	t.Fatalf("the cluster does not become whole again: %s\n%s", said.stdout.String(), said.stderr.String())
 }
 
+// slowest names the three steps that made the creation of the cluster last longest.
+func (c *cluster) slowest(t *testing.T) string {
+	t.Helper()
+	path, err := app.CriticalPath(c.made.result.Dir)
+	must(t, err)
+	slices.SortFunc(path, func(a, b engine.Leg) int { return cmp.Compare(b.Took, a.Took) })
+	var parts []string
+	for _, l := range path[:min(3, len(path))] {
+		parts = append(parts, fmt.Sprintf("%s on %s %.0f s", l.Node.What, l.Node.Host, l.Took.Seconds()))
+	}
+	return strings.Join(parts, ", ")
+}
+
 // report brings the row's line in the table of the support matrix up to date.
 func report(t *testing.T, c *cluster, took time.Duration) {
 	t.Helper()
@@ -190,8 +207,9 @@ func report(t *testing.T, c *cluster, took time.Duration) {
 		return
 	}
 	row := testbed.Rows[c.row-1]
-	line := fmt.Sprintf("| %d | %s | %s | %d | %s | %s | %.0f s | %.0f s | %s | %s |", c.row, row.Kubernetes, row.Etcd, row.Masters, row.Balancer,
-		strings.TrimPrefix(c.version(t), "v"), c.created.Seconds(), took.Seconds(), strings.Join(c.away, "; "), time.Now().UTC().Format(time.DateOnly))
+	line := fmt.Sprintf("| %d | %s | %s | %d | %s | %s | %.0f s | %s | %d | %d | %.0f s | %s | %s |", c.row, row.Kubernetes, row.Etcd, row.Masters, row.Balancer,
+		strings.TrimPrefix(c.version(t), "v"), c.made.took.Seconds(), c.slowest(t), slices.Max(slices.Collect(maps.Values(c.made.result.RoundTrips))), c.sent>>20,
+		took.Seconds(), strings.Join(c.away, "; "), time.Now().UTC().Format(time.DateOnly))
 	text, err := os.ReadFile(file)
 	must(t, err)
 	lines := strings.Split(string(text), "\n")

@@ -51,8 +51,12 @@ func cycle(t *testing.T, c *cluster) {
 	processes := watchProcesses(t)
 	t.Run("create", func(t *testing.T) {
 		defer timed(t)()
+		before, err := the.bed.Sent()
+		must(t, err)
 		made := c.create(t).ok(t)
-		c.created = made.took
+		after, err := the.bed.Sent()
+		must(t, err)
+		c.made, c.sent = made, after-before
 		if r := made.result; r == nil || r.Result != "ok" || r.Summary.Changed == 0 || r.Summary.Failed != 0 || r.Kubeconfig != c.kubeconfig() {
 			t.Fatalf("result %+v", r)
 		}

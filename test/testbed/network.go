@@ -50,6 +50,15 @@ func (t *Testbed) netUp(ctx context.Context) error {
 	return nil
 }
 
+// Sent counts the bytes that this machine, not its nodes, has sent to nodes.
+func (t *Testbed) Sent() (n int64, err error) {
+	text, err := os.ReadFile(filepath.Join("/sys/class/net", t.bridge(), "statistics/tx_bytes"))
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &n)
+	}
+	return n, err
+}
+
 // netDown removes the bridge and the rules, as far as they are there.
 func (t *Testbed) netDown(ctx context.Context) error {
 	for _, j := range jumps {
