@@ -109,9 +109,10 @@ elif [ -e "$f" ]; then echo "$f is not a regular file" >&2; exit 1; else echo -;
 
 // put takes a path, a size, permissions and an owner, and the content from
 // standard input. Less content than promised (the connection broke) changes nothing,
-// and whatever fails leaves no half file.
-const put = `put() { t=$1.kubexm; { (umask 077; bytes "$2" >"$t") && whole "$1" "$2" && chmod "$3" "$t" && chown "$4" "$t" && mv -fT "$t" "$1"; } || drop $?; }
-whole() { [ "$(stat -c %s "$1.kubexm")" = "$2" ] || { echo "content of $1 cut short" >&2; return 65; }; }
+// and whatever fails leaves no half file. The script of a connection that was lost may
+// live on for long: each has a temporary file of its own.
+const put = `put() { t=$1.kubexm.$$; { (umask 077; bytes "$2" >"$t") && whole "$2" && chmod "$3" "$t" && chown "$4" "$t" && mv -fT "$t" "$1"; } || drop $?; }
+whole() { [ "$(stat -c %s "$t")" = "$1" ] || { echo "content of ${t%.kubexm.*} cut short" >&2; return 65; }; }
 ` + receive
 
 // bytes passes on so many of standard input, in the pieces in which sshd writes: a fifth quicker than head -c. drop removes

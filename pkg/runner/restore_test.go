@@ -83,7 +83,7 @@ func TestNoHalfFiles(t *testing.T) {
 				t.Errorf("%s: got %v", program, err)
 			}
 			mend()
-			expect(t, r, "/etc/key missing", "/etc/key.kubexm missing", "/etc/tool missing", "/etc/tool.kubexm missing")
+			expect(t, r, "/etc/key missing", "/etc/key.kubexm.* missing", "/etc/tool missing", "/etc/tool.kubexm.* missing")
 		}
 	})
 }

@@ -66,9 +66,8 @@ const noSpace = 28
 
 // room takes a directory and the KiB that will be written there, and adds up those of one
 // file system. take takes a path, a size, a checksum and permissions, and the content
-// from standard input; whatever fails leaves no half file. The script of a connection that was
-// lost may live on for long, with its half file open: each has a name of its own, or the program
-// that is put in place by the next could not be run (ETXTBSY).
+// from standard input; whatever fails leaves no half file. A program that another script
+// holds open, half, could not be run (ETXTBSY): this, too, is why each has a file of its own.
 const take = `rooms=
 room() { made "$1"; free=$(df -Pk "${1:-/}" | { read -r _; read -r _ _ _ f _; echo "$f"; })
 d=$(stat -c %d "${1:-/}"); rooms="$rooms $d:$2"; need=0; for w in $rooms; do case $w in "$d":*) need=$((need+${w#*:}));; esac; done

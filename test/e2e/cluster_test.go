@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,6 +23,7 @@ type cluster struct {
 	row              int
 	kubernetes       string   // version or minor version; empty: the newest
 	containerd       string   // the same
+	members          int      // of etcd
 	zones            bool     // it has the standard configuration: labels, taints, the zone outside
 	env              []string // for kubexm, on top of the tests' own
 	made             *outcome // what made it
@@ -84,6 +86,11 @@ func newCluster(t *testing.T, row int, w where, edits ...edit) *cluster {
 	}
 	for _, e := range edits {
 		e(config["spec"].(map[string]any))
+	}
+	for _, h := range config["spec"].(map[string]any)["hosts"].([]any) {
+		if slices.Contains(h.(map[string]any)["roles"].([]any), any("etcd")) {
+			c.members++
+		}
 	}
 	out, err := yaml.Marshal(config)
 	if err != nil {
