@@ -70,12 +70,10 @@ func (o *outcome) steps() int {
 	return n
 }
 
-// kill makes a cluster, kills kubexm some time after an event, resumes, compares,
-// and takes the cluster away.
-func kill(t *testing.T, c *cluster, at int, delay time.Duration) {
-	defer timed(t)()
-	restoreMachines(t)
-	before := the.snapshots(t)
+// killed begins to make a cluster, and kills kubexm some time after the event that is the
+// one; events of progress do not count.
+func (c *cluster) killed(t *testing.T, one func(n int, e event) bool, delay time.Duration, more ...string) *outcome {
+	t.Helper()
 	var p *process
 	started := make(chan struct{})
 	seen, last := 0, ""
@@ -86,17 +84,27 @@ func kill(t *testing.T, c *cluster, at int, delay time.Duration) {
 		}
 		seen++
 		last = fmt.Sprintf("%d events, the last: %s %s on %s", seen, e.Status, e.What, e.Host)
-		if seen == at {
+		if one(seen, e) {
 			time.AfterFunc(delay, func() { p.signal(syscall.SIGKILL) })
 		}
-	}, "create", "cluster", "-o", "json")
+	}, append([]string{"create", "cluster", "-o", "json"}, more...)...)
 	close(started)
-	killed := p.wait(t)
-	t.Logf("killed after %.1f s and %s", killed.took.Seconds(), last)
-	more := []string{"--resume"}
-	if killed.code != 128+int(syscall.SIGKILL) {
-		t.Fatalf("exit code %d:\n%s", killed.code, killed.text())
+	o := p.wait(t)
+	t.Logf("killed after %.1f s and %s", o.took.Seconds(), last)
+	if o.code != 128+int(syscall.SIGKILL) {
+		t.Fatalf("exit code %d:\n%s", o.code, o.text())
 	}
+	return o
+}
+
+// kill makes a cluster, kills kubexm some time after an event, resumes, compares,
+// and takes the cluster away.
+func kill(t *testing.T, c *cluster, at int, delay time.Duration) {
+	defer timed(t)()
+	restoreMachines(t)
+	before := the.snapshots(t)
+	killed := c.killed(t, func(n int, _ event) bool { return n == at }, delay)
+	more := []string{"--resume"}
 	if len(killed.events) == 0 {
 		more = nil // nothing was recorded: there is no run to resume
 	}
@@ -107,4 +115,35 @@ func kill(t *testing.T, c *cluster, at int, delay time.Duration) {
 	}
 	c.remove(t)
 	asBefore(t, before)
+}
+
+// A create that is killed while one master joins, and again while the next one does, goes on:
+// etcd gets each of them as a member once.
+func TestKilledMasters(t *testing.T) {
+	random := rand.New(rand.NewPCG(seed(t), 0))
+	defer the.shrink(t)
+	for n := range 3 {
+		t.Run(fmt.Sprint(n+1), func(t *testing.T) {
+			defer timed(t)()
+			the.resize(t, 4)
+			restoreMachines(t)
+			before := the.snapshots(t)
+			c := newCluster(t, 4, where{}, impatient)
+			var more []string
+			for _, node := range []string{"node2", "node3"} {
+				joins := func(_ int, e event) bool { return e.Status == "started" && e.What == "kubeadm join" && e.Host == node }
+				c.killed(t, joins, time.Duration(random.Int64N(int64(8*time.Second))), more...)
+				more = []string{"--resume"}
+			}
+			resumed := c.create(t, more...).ok(t)
+			t.Logf("resumed in %.1f s: %d of %d steps changed something", resumed.took.Seconds(), resumed.result.Summary.Changed, resumed.result.Summary.Total)
+			prove(t, c)
+			checkStatus(t, c)
+			if again := c.create(t).ok(t); again.result.Summary.Changed != 0 {
+				t.Errorf("a second run changed something: %+v\n%s", again.result.Summary, again.changes())
+			}
+			c.remove(t)
+			asBefore(t, before)
+		})
+	}
 }
