@@ -39,8 +39,9 @@ var (
 	// founding are roles that no host can be given later, so far.
 	founding = regexp.MustCompile(`"(master|etcd|loadbalancer)"`)
 
-	// initialised are fields that kubeadm has acted upon, once and for all so far.
-	initialised = regexp.MustCompile(`^(kubernetes|etcd)\.`)
+	// initialised are fields that kubeadm has acted upon, once and for all so far. Where the files of an
+	// external etcd are is not among them: kubexm brings what is in them to the masters.
+	initialised = regexp.MustCompile(`^(kubernetes\.|etcd\.([^e]|extraArgs|external\.endpoints))`)
 )
 
 // change is a field that differs between two configurations.

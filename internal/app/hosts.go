@@ -1,7 +1,6 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,7 +75,6 @@ const patience = time.Minute
 // gather reads the facts of all hosts that are connected.
 func (s *session) gather(ctx context.Context) (facts map[string]*runner.Facts, failed []*HostError) {
 	facts = map[string]*runner.Facts{}
-	dirs := []string{s.config.Spec.Etcd.DataDir, cmp.Or(s.config.Spec.Runtime.DataRoot, cluster.DefaultDataRoot)}
 	failed = s.each(func(h *v1alpha1.Host) error {
 		s.mu.Lock()
 		r := s.hosts[h.Name]
@@ -86,7 +84,7 @@ func (s *session) gather(ctx context.Context) (facts map[string]*runner.Facts, f
 		}
 		ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer in %s", patience))
 		defer cancel()
-		f, err := r.Facts(ctx, dirs...)
+		f, err := r.Facts(ctx, cluster.DataDirs(&s.config.Spec)...)
 		if err != nil {
 			return err
 		}

@@ -196,6 +196,31 @@ func (c *Cluster) DataRoot() string { return cmp.Or(c.Spec.Runtime.DataRoot, Def
 // Kubeadm reports whether kubeadm runs the control plane, and else kubexm does.
 func (c *Cluster) Kubeadm() bool { return c.Spec.Kubernetes.Type == v1alpha1.TypeKubeadm }
 
+// ExternalEtcd reports whether the cluster uses an etcd that kubexm does not run.
+func (c *Cluster) ExternalEtcd() bool { return c.Spec.Etcd.Type == v1alpha1.TypeExternal }
+
+// EtcdClient is with what API servers call the external etcd.
+func (c *Cluster) EtcdClient() config.EtcdClient {
+	client, err := config.ReadEtcdClient(c.Spec.Etcd.External)
+	c.Check(err)
+	return client
+}
+
+// EtcdPrefix is what the keys of the cluster's objects in etcd begin with (kube-apiserver --etcd-prefix).
+func (c *Cluster) EtcdPrefix() string {
+	return "/" + strings.Trim(cmp.Or(c.Spec.Kubernetes.APIServer.ExtraArgs["etcd-prefix"], "registry"), "/") + "/"
+}
+
+// DataDirs are the directories that the configuration chooses for data. They must be empty at first, and
+// deleting the cluster empties them.
+func DataDirs(s *v1alpha1.Spec) []string {
+	root := cmp.Or(s.Runtime.DataRoot, DefaultDataRoot)
+	if s.Etcd.DataDir == "" { // kubexm runs no etcd
+		return []string{root}
+	}
+	return []string{s.Etcd.DataDir, root}
+}
+
 // Minor is the minor version of Kubernetes: 37 of v1.37.0.
 func (c *Cluster) Minor() int {
 	v, err := version.ParseSemantic(c.Spec.Kubernetes.Version)

@@ -15,8 +15,8 @@ import (
 // Default fills in everything that was left open and that can be known without
 // asking the hosts: each host gets all its roles and connection fields, versions
 // start with v, "~/" is the home directory. Hosts without a bastion of their own
-// share the pointer to the global one. What stays open is decided by facts:
-// hosts[].arch and kubernetes.proxyMode. The zone may come from KXZONE.
+// share the pointer to the global one. What stays open is decided by facts,
+// hosts[].arch and kubernetes.proxyMode, or by who runs an external etcd. The zone may come from KXZONE.
 func Default(c *v1alpha1.Cluster) {
 	s := &c.Spec
 	resolveRoles(s)
@@ -29,7 +29,14 @@ func Default(c *v1alpha1.Cluster) {
 			h.InternalAddress = h.Address
 		}
 	}
+	dataDir := s.Etcd.DataDir
 	setDefaults(reflect.ValueOf(c).Elem())
+	if s.Etcd.Type == v1alpha1.TypeExternal { // kubexm has no directory there
+		s.Etcd.DataDir = dataDir
+	}
+	if x := s.Etcd.External; x != nil {
+		x.CAFile, x.CertFile, x.KeyFile = expandHome(x.CAFile), expandHome(x.CertFile), expandHome(x.KeyFile)
+	}
 	defaultVersions(s)
 	defaultLoadBalancer(s)
 	if s.Source.Zone == "" {
@@ -50,7 +57,9 @@ func defaultVersions(s *v1alpha1.Spec) {
 	if s.Etcd.Type == v1alpha1.TypeKubeadm {
 		etcd = v.EtcdImage
 	}
-	fill(&s.Etcd.Version, etcd)
+	if s.Etcd.Type != v1alpha1.TypeExternal {
+		fill(&s.Etcd.Version, etcd)
+	}
 	if s.Runtime.Type == "containerd" {
 		fill(&s.Runtime.Version, v.Containerd)
 	}

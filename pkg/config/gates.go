@@ -16,7 +16,7 @@ type gate struct {
 var gates = []gate{
 	{path: "spec.runtime.version", value: containerdBefore("v1.7.0"), msg: "containerd must be 1.7 or newer"},
 	{from: "v1.36.0", path: "spec.runtime.version", value: containerdBefore("v2.0.0"), msg: "Kubernetes 1.36 and newer need containerd 2.x"},
-	{path: "spec.etcd.version", value: etcdBefore(minEtcd), msg: "Kubernetes needs etcd " + minEtcd + " or newer"},
+	{path: "spec.etcd.version", value: etcdBefore(MinEtcd), msg: "Kubernetes needs etcd " + MinEtcd + " or newer"},
 	{path: "spec.etcd.version", warning: true, value: etcdAhead, msg: "newer than the etcd tested with this Kubernetes"},
 	{
 		from: "v1.35.0", path: "spec.kubernetes.proxyMode", warning: true, value: proxyMode(v1alpha1.ProxyIPVS),

@@ -21,8 +21,6 @@ var unsupported = []struct {
 	{"spec.kubernetes.apiServer.audit", ""},
 	{"spec.kubernetes.apiServer.encryption", ""},
 	{"spec.kubernetes.autoRenewCerts", "true"},
-	{"spec.etcd.type", "external"},
-	{"spec.etcd.external", ""},
 	{"spec.etcd.autoBackup.enabled", "true"},
 	{"spec.etcd.autoBackup.schedule", ""},
 	{"spec.etcd.autoBackup.dir", ""},

@@ -8,8 +8,8 @@ import (
 )
 
 // Validate returns what is wrong with a cluster that went through Default, and
-// what works but may not be meant. It reads no file but asks whether those that
-// are named can be read.
+// what works but may not be meant. Of the files that are named it asks whether they
+// can be read, and reads those of an external etcd.
 func Validate(c *v1alpha1.Cluster) (errs, warnings Errors) {
 	k := &checker{Spec: &c.Spec}
 	k.masters = hostsWith(k.Spec, v1alpha1.RoleMaster)

@@ -131,16 +131,19 @@ func (k *checker) secret(path, name string, plain bool, from, inherited *v1alpha
 }
 
 // readable checks that a file on the control machine can be read.
-func (k *checker) readable(path, file string) {
+func (k *checker) readable(path, file string) bool {
 	f, err := os.Open(file)
 	if err != nil {
 		var why *fs.PathError
 		errors.As(err, &why)
 		k.fail(path, file, "can not be read: %v", why.Err)
-		return
+		return false
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
+	info, err := f.Stat()
+	regular := err != nil || info.Mode().IsRegular()
+	if !regular {
 		k.fail(path, file, "must be a file")
 	}
+	return regular
 }

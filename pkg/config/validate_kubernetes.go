@@ -133,7 +133,7 @@ func (k *checker) checkData() {
 	const etcd, runtime = "spec.etcd.dataDir", "spec.runtime.dataRoot"
 	data, root := k.Etcd.DataDir, cmp.Or(k.Runtime.DataRoot, "/var/lib/containerd")
 	free := func(at, dir string) bool {
-		if !k.absolute(at, dir) {
+		if dir == "" || !k.absolute(at, dir) {
 			return false
 		}
 		for _, other := range slices.Sorted(maps.Keys(shared)) {
@@ -152,23 +152,6 @@ func (k *checker) checkData() {
 // within reports whether dir is another directory or lies in it.
 func within(dir, other string) bool {
 	return path.IsAbs(dir) && (dir == other || strings.HasPrefix(dir, strings.TrimSuffix(other, "/")+"/"))
-}
-
-func (k *checker) checkEtcd() {
-	x := k.Etcd.External
-	if x == nil {
-		return
-	}
-	for i, endpoint := range x.Endpoints {
-		if u, err := url.Parse(endpoint); err != nil || u.Scheme != "https" || u.Port() == "" {
-			k.fail(fmt.Sprintf("spec.etcd.external.endpoints[%d]", i), endpoint, "must be like https://192.0.2.21:2379")
-		}
-	}
-	for _, f := range []struct{ name, file string }{{"caFile", x.CAFile}, {"certFile", x.CertFile}, {"keyFile", x.KeyFile}} {
-		if f.file != "" {
-			k.readable("spec.etcd.external."+f.name, expandHome(f.file))
-		}
-	}
 }
 
 var (

@@ -50,8 +50,8 @@ var versions = []Versions{
 	{"v1.37.1", true, "v3.7.1", "v3.7.0", "v1.14.6", "3.10.2", current},
 }
 
-// minEtcd is kubeadm's MinExternalEtcdVersion in all these minors.
-const minEtcd = "v3.5.24"
+// MinEtcd is kubeadm's MinExternalEtcdVersion in all these minors.
+const MinEtcd = "v3.5.24"
 
 // VersionsFor returns the parts for a Kubernetes version: those of its minor,
 // or of the nearest known one; for what is no version, the newest.

@@ -220,6 +220,6 @@ func AddonsReady(c *cluster.Cluster) plan.Task {
 // Clean takes the cluster off hosts.
 func Clean(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("clean", hosts, func(string) []step.Step {
-		return []step.Step{cleanup.Pods(), cleanup.Services(), cleanup.Groups(), cleanup.Mounts(c), cleanup.Network(), cleanup.Data(c), cleanup.Restored{}}
+		return []step.Step{cleanup.Pods(), cleanup.Services(c), cleanup.Groups(), cleanup.Mounts(c), cleanup.Network(), cleanup.Data(c), cleanup.Restored{}}
 	})
 }

@@ -3,7 +3,6 @@
 package clustertest
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -66,7 +65,7 @@ func Parse(t testing.TB, text string, edit func(host string, f *runner.Facts)) *
 	for _, h := range conf.Spec.Hosts {
 		machine := runnertest.Debian12(h.Name)
 		machine.SetAddr("eth0", h.InternalAddress+"/24")
-		f, err := machine.Runner().Facts(context.Background(), conf.Spec.Etcd.DataDir, cmp.Or(conf.Spec.Runtime.DataRoot, cluster.DefaultDataRoot))
+		f, err := machine.Runner().Facts(context.Background(), cluster.DataDirs(&conf.Spec)...)
 		if err != nil {
 			t.Fatal(err)
 		}

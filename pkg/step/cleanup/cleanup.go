@@ -40,8 +40,11 @@ if [ -f "$g/cgroup.procs" ]; then cat "$g/cgroup.procs"; fi; done; }
 `
 
 // Services stops the units that kubexm may have made, and what they left running.
-func Services() step.Step {
-	const units = "kubelet kube-proxy kube-scheduler kube-controller-manager kube-apiserver etcd containerd"
+func Services(c *cluster.Cluster) step.Step {
+	units := "kubelet kube-proxy kube-scheduler kube-controller-manager kube-apiserver containerd"
+	if !c.ExternalEtcd() { // which may run on this machine, too
+		units += " etcd"
+	}
 	return step.With(step.Command{
 		What:   "no services",
 		Unless: shims + "for u in " + units + `; do if systemctl is-active -q $u; then exit 1; fi; done; [ -z "$(shims)" ]`,
@@ -117,8 +120,8 @@ case "$(stat -c %d "$e") $e" in */lost+found) ;; "$dev "*) echo "$e";; esac; fi;
 // Data removes what the services wrote, on no other file system than that of each directory. One
 // that is a mount point or a link is emptied.
 func Data(c *cluster.Cluster) step.Step {
-	dirs := runner.Quote("/etc/kubernetes", "/var/lib/kubelet", c.Spec.Etcd.DataDir, c.DataRoot(), "/var/lib/cni", "/run/flannel", "/run/containerd",
-		"/var/lib/kube-proxy", "/var/log/pods", "/var/log/containers", "/etc/cni/net.d/10-flannel.conflist", "/opt/cni/bin/flannel", "/run/lock/kubexm-kubeadm", "/run/nri")
+	dirs := runner.Quote(append(cluster.DataDirs(c.Spec), "/etc/kubernetes", "/var/lib/kubelet", "/var/lib/cni", "/run/flannel", "/run/containerd",
+		"/var/lib/kube-proxy", "/var/log/pods", "/var/log/containers", "/etc/cni/net.d/10-flannel.conflist", "/opt/cni/bin/flannel", "/run/lock/kubexm-kubeadm", "/run/nri")...)
 	return step.Command{
 		What:   "no data of the cluster",
 		Unless: left + "for d in " + dirs + `; do if [ -f "$d" ] || { [ -d "$d" ] && [ -n "$(left "$d")" ]; }; then exit 1; fi; done`,

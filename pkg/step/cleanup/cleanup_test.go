@@ -80,7 +80,7 @@ func TestServicesLeaveNoShims(t *testing.T) {
 		h := runnertest.Debian12("node1")
 		h.Put(group+"/cgroup.procs", "4711\n4712\n", 0o644)
 		h.Put("/sys/fs/cgroup/lxc.payload.other/system.slice/containerd.service/cgroup.procs", "4713\n", 0o644)
-		if !apply(t, h.Runner(), cleanup.Services()) || !strings.Contains(strings.Join(h.Log(), "\n"), "kill 4711 4712") {
+		if !apply(t, h.Runner(), cleanup.Services(clustertest.New(t, "", nil))) || !strings.Contains(strings.Join(h.Log(), "\n"), "kill 4711 4712") {
 			t.Errorf("left running: %q", h.Log())
 		}
 		if text, _ := h.Get("/sys/fs/cgroup/lxc.payload.other/system.slice/containerd.service/cgroup.procs"); text != "4713\n" {

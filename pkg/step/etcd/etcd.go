@@ -1,4 +1,5 @@
-// Package etcd holds the steps that run etcd as a binary under systemd.
+// Package etcd holds the steps that run etcd as a binary under systemd, and with what
+// API servers call it, or an etcd that somebody else runs.
 package etcd
 
 import (
@@ -24,14 +25,22 @@ func Programs(c *cluster.Cluster, host string) step.Step {
 
 // MemberCerts writes what a member shows and what its administrator uses.
 func MemberCerts(c *cluster.Cluster, host string) step.Step {
-	return step.Files{What: "etcd certificates", List: append(caFile(c),
+	return step.Files{What: "etcd certificates", List: append(caFile(c.CA(pki.Etcd).Cert),
 		append(pair("member-"+host, c.Leaf(pki.EtcdMember(host, c.Addresses(host)))),
 			pair("admin-"+host, c.Leaf(pki.EtcdAdmin(host)))...)...)}
 }
 
-// ClientCerts writes with what a master's API server calls etcd.
+// ClientCerts writes with what a master's API server calls etcd: a certificate of its own,
+// or the user's for an external etcd.
 func ClientCerts(c *cluster.Cluster, host string) step.Step {
-	return step.Files{What: "etcd client certificate", List: append(caFile(c), pair(client(c, host), c.Leaf(pki.EtcdClient(host)))...)}
+	files := step.Files{What: "etcd client certificate"}
+	if c.ExternalEtcd() {
+		user := c.EtcdClient()
+		files.List = append(caFile(user.CA), pair(client(c, host), &pki.Pair{Cert: user.Cert, Key: user.Key})...)
+		return files
+	}
+	files.List = append(caFile(c.CA(pki.Etcd).Cert), pair(client(c, host), c.Leaf(pki.EtcdClient(host)))...)
+	return files
 }
 
 // client is the name of the API server's certificate on a host. kubeadm has one name
@@ -43,8 +52,8 @@ func client(c *cluster.Cluster, host string) string {
 	return "node-" + host
 }
 
-func caFile(c *cluster.Cluster) []step.File {
-	return []step.File{{Path: CAFile, Content: c.CA(pki.Etcd).Cert, Mode: 0o644}}
+func caFile(cert []byte) []step.File {
+	return []step.File{{Path: CAFile, Content: cert, Mode: 0o644}}
 }
 
 // CAFile is the certificate of etcd's authority.
@@ -70,6 +79,9 @@ func DataDir(c *cluster.Cluster) step.Step { return step.Dir{Path: c.Spec.Etcd.D
 
 // URLs are where the members serve clients.
 func URLs(c *cluster.Cluster) []string {
+	if c.ExternalEtcd() {
+		return c.Spec.Etcd.External.Endpoints
+	}
 	var urls []string
 	for _, h := range c.Etcd() {
 		urls = append(urls, fmt.Sprintf("https://%s:2379", c.IP(h)))

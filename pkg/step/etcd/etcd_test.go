@@ -1,9 +1,13 @@
 package etcd_test
 
 import (
+	"fmt"
+	"path/filepath"
 	"testing"
 
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
+	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/step/etcd"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
@@ -17,5 +21,36 @@ func TestRendered(t *testing.T) {
 			c := clustertest.New(t, spec, nil)
 			golden.Equal(t, clustertest.Text(etcd.DataDir(c), etcd.MemberCerts(c, "node1"), etcd.ClientCerts(c, "node1"), etcd.Service(c, "node1")))
 		})
+	}
+}
+
+// TestExternal brings the user's own files to masters of both kinds.
+func TestExternal(t *testing.T) {
+	store := &pki.Store{Dir: t.TempDir()}
+	pair, err := store.Leaf(pki.EtcdClient("user"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(store.Dir, "etcd")
+	for kind, want := range map[string]string{"kubeadm": "apiserver", "kubexm": "node-node1"} {
+		c := clustertest.Parse(t, fmt.Sprintf(`apiVersion: kubexm.io/v1alpha1
+kind: Cluster
+metadata: {name: demo}
+spec:
+  hosts: [{name: node1, address: 10.0.0.11, roles: [master, worker]}]
+  kubernetes: {type: %[1]s}
+  etcd: {type: external, external: {endpoints: ["https://10.0.0.31:2379"], caFile: %[2]s/ca.crt, certFile: %[2]s/node-user.crt, keyFile: %[2]s/node-user.key}}
+`, kind, dir), nil)
+		files := etcd.ClientCerts(c, "node1").(step.Files).List
+		key := files[2]
+		if key.Path != etcd.SSLDir+"/"+want+"-key.pem" || key.Path != etcd.KeyFile(c, "node1") || key.Mode != 0o600 || string(key.Content) != pair.Key.Reveal() {
+			t.Errorf("%s: the key is %s %o", kind, key.Path, key.Mode)
+		}
+		if files[1].Path != etcd.CertFile(c, "node1") || string(files[1].Content) != string(pair.Cert) || files[0].Path != etcd.CAFile {
+			t.Errorf("%s: certificates %s and %s", kind, files[0].Path, files[1].Path)
+		}
+		if urls := etcd.URLs(c); len(urls) != 1 || urls[0] != "https://10.0.0.31:2379" {
+			t.Errorf("%s: %s", kind, urls)
+		}
 	}
 }

@@ -126,11 +126,11 @@ type KubeProxy struct {
 type Etcd struct {
 	// How etcd is run: by kubexm as binary under systemd, by kubeadm as static pod, or by somebody else.
 	Type string `json:"type,omitempty" jsonschema:"default=kubexm,enum=kubexm,enum=kubeadm,enum=external"`
-	// Version of etcd, like v3.6.16. Default: the one tested with the Kubernetes version.
+	// Version of etcd, like v3.6.16. Default: the one tested with the Kubernetes version. Not with type external.
 	Version string `json:"version,omitempty"`
-	// Directory of the data on the members, for etcd alone: deleting the cluster empties it.
+	// Directory of the data on the members, for etcd alone: deleting the cluster empties it. Not with type external.
 	DataDir string `json:"dataDir,omitempty" jsonschema:"default=/var/lib/etcd"`
-	// The cluster to use, for type external.
+	// The cluster to use, for type external: it is neither made nor changed, and deleting the cluster leaves its keys in there.
 	External *ExternalEtcd `json:"external,omitempty"`
 	// Flags to add or override, without leading dashes: {quota-backend-bytes: "8589934592"}.
 	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
@@ -144,7 +144,7 @@ type Etcd struct {
 type ExternalEtcd struct {
 	// Client URLs, like https://192.0.2.21:2379.
 	Endpoints []string `json:"endpoints" jsonschema:"required"`
-	// CA certificate of etcd, on the control machine (PEM).
+	// Certificates of the authorities that signed etcd's certificates and the client's, on the control machine (PEM).
 	CAFile string `json:"caFile" jsonschema:"required"`
 	// Client certificate for the API server, on the control machine (PEM).
 	CertFile string `json:"certFile" jsonschema:"required"`
