@@ -93,10 +93,17 @@ func Preflight(ctx context.Context, o Options) (*Fitness, error) {
 			Fix: cmp.Or(fault.Advice(e.Err), "see whether the machine is up and lets you log in"),
 		})
 	}
-	is.Findings = append(is.Findings, s.cluster.Preflight(o.SkipPreflight)...)
+	is.Findings = append(is.Findings, s.findings(ctx)...)
 	is.Checks = slices.DeleteFunc(cluster.CheckNames(), func(name string) bool { return slices.Contains(o.SkipPreflight, name) })
 	is.Fit = Unfit(is.Findings) == nil
 	return is, s.cluster.Err()
+}
+
+// findings are what the facts of the hosts tell, and an external etcd.
+func (s *session) findings(ctx context.Context) []cluster.Finding {
+	all := append(s.cluster.Preflight(s.SkipPreflight), s.tryEtcd(ctx)...)
+	cluster.SortFindings(all)
+	return all
 }
 
 // tryPorts lets hosts try the ports of each other that they need.
@@ -137,7 +144,7 @@ func (s *session) preflight(ctx context.Context) error {
 	if failed := s.tryPorts(ctx); len(failed) > 0 {
 		return joined(failed)
 	}
-	found := s.cluster.Preflight(s.SkipPreflight)
+	found := s.findings(ctx)
 	if err := Unfit(found); err != nil {
 		return err
 	}

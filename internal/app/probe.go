@@ -1,11 +1,11 @@
 package app
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -153,27 +153,27 @@ func (p *probe) controller(name, url string) func(context.Context, *runner.Runne
 // etcd asks a member: where kubeadm runs it, at the address that it has for
 // probes, else with the certificate of its administrator.
 func (p *probe) etcd(ctx context.Context, r *runner.Runner) {
-	url, conf := "http://127.0.0.1:2381/health", &tls.Config{MinVersion: tls.VersionTLS12}
+	url, conf := "http://127.0.0.1:2381", &tls.Config{MinVersion: tls.VersionTLS12}
 	if p.config.Spec.Etcd.Type == v1alpha1.TypeKubexm {
-		url = "https://127.0.0.1:2379/health"
+		url = "https://127.0.0.1:2379"
 		conf.RootCAs = x509.NewCertPool()
 		conf.RootCAs.AppendCertsFromPEM(p.cluster.CA(pki.Etcd).Cert)
 		conf.Certificates = []tls.Certificate{*p.cluster.Leaf(pki.EtcdAdmin(r.Host)).TLS()}
 	}
-	body, err := get(ctx, r, url, conf)
-	var health struct{ Health, Reason string }
-	if err == nil && (json.Unmarshal(body, &health) != nil || health.Health != "true") {
-		err = fmt.Errorf("not healthy: %s", health.Reason)
-	}
-	p.component(r.Host, "etcd", err)
+	p.component(r.Host, "etcd", etcdHealth(ctx, r, url, conf))
 }
 
 // get asks for a page from where the host is.
 func get(ctx context.Context, r *runner.Runner, url string, conf *tls.Config) ([]byte, error) {
+	return ask(ctx, r, http.MethodGet, url, nil, conf)
+}
+
+// ask sends a request from where the host is.
+func ask(ctx context.Context, r *runner.Runner, method, url string, body []byte, conf *tls.Config) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, probePatience)
 	defer cancel()
 	transport := &http.Transport{DialContext: r.Dial, TLSClientConfig: conf, DisableKeepAlives: true}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -182,11 +182,11 @@ func get(ctx context.Context, r *runner.Runner, url string, conf *tls.Config) ([
 		return nil, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(body)))
+		err = fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(answer)))
 	}
-	return body, err
+	return answer, err
 }
 
 // certificates looks for the one of a host that expires first.

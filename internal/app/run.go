@@ -114,6 +114,7 @@ func Delete(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return res, err
 	}
+	s.tellEtcd()
 	return res, s.forget()
 }
 

@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -37,11 +38,16 @@ func rows(t testing.TB, pattern string) []string {
 // row reads the configuration of a scenario.
 func row(t testing.TB, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata/scenarios", name, "cluster.yaml"))
+	text, err := read(filepath.Join("testdata/scenarios", name, "cluster.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+func read(file string) ([]byte, error) {
+	text, err := os.ReadFile(file)
+	return bytes.ReplaceAll(text, []byte("ETCD/"), []byte(etcdCerts()+"/")), err
 }
 
 // filled returns a store that has everything that the scenarios need.
@@ -66,7 +72,11 @@ var filled = sync.OnceValue(func() string {
 })
 
 func fill(store *resource.Store, file string) error {
-	conf, _, err := config.Load(file)
+	text, err := read(file)
+	if err != nil {
+		return err
+	}
+	conf, _, err := config.Parse(file, text)
 	if err != nil {
 		return err
 	}
@@ -108,6 +118,7 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	_ = os.RemoveAll(filled())
+	_ = os.RemoveAll(filepath.Dir(etcdCerts()))
 	os.Exit(code)
 }
 
@@ -184,11 +195,13 @@ func scenario(t *testing.T, name string, w *world) {
 
 	w.live()
 	for range 2 { // the second time there is nothing to do
-		_, err = w.attempt(t.Context()).delete()
+		a = w.attempt(t.Context())
+		_, err = a.delete()
 		w.must(err)
 		same(t, "hosts after delete", before, w.snapshot())
 	}
 
+	w.wipe(a.Notices)
 	if _, err = w.attempt(t.Context()).create(); err != nil {
 		t.Fatalf("create after delete: %v", err)
 	}

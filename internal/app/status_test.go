@@ -30,24 +30,13 @@ func (w *world) health(etcd string) {
 	pair, err := store.Leaf(pki.EtcdMember("node1", nil))
 	w.must(err)
 	conf := &tls.Config{Certificates: []tls.Certificate{*pair.TLS()}}
-	page := func(text string, secure bool) func() (net.Conn, error) {
-		return func() (net.Conn, error) {
-			here, there := net.Pipe()
-			if secure {
-				there = tls.Server(there, conf)
-			}
-			listener := &once{conns: make(chan net.Conn, 1)}
-			listener.conns <- there
-			close(listener.conns)
-			handler := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, text) })
-			go func() { _ = (&http.Server{Handler: handler}).Serve(listener) }()
-			return here, nil
-		}
+	page := func(text string, conf *tls.Config) func() (net.Conn, error) {
+		return answering(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, text) }), conf)
 	}
 	h := w.hosts["node1"]
-	h.Serve("127.0.0.1:2381", page(etcd, false))
-	h.Serve("127.0.0.1:10257", page("ok", true))
-	h.Serve("127.0.0.1:10259", page("ok", true))
+	h.Serve("127.0.0.1:2381", page(etcd, nil))
+	h.Serve("127.0.0.1:10257", page("ok", conf))
+	h.Serve("127.0.0.1:10259", page("ok", conf))
 }
 
 // once is a listener of the connections it was given.

@@ -87,6 +87,9 @@ func (w *world) serve(h *runnertest.Host) error {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM([]byte(ca))
 	w.mu.Lock()
+	if w.api == nil && w.etcd31 != nil && w.called(h) {
+		w.api = kubetest.New()
+	}
 	if w.api == nil {
 		w.mu.Unlock()
 		return errors.New("etcd does not answer")

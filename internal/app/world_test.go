@@ -39,6 +39,7 @@ type world struct {
 	api      *kubetest.Server                    // what etcd holds; nil: nothing
 	servers  map[string]func() (net.Conn, error) // by host: the API servers that run
 	kubelets map[string]bool                     // run and may register their nodes
+	etcd31   *etcd31                             // the etcd that is not kubexm's; nil: there is none
 }
 
 var addresses = map[string]string{
@@ -72,6 +73,9 @@ func newWorld(t testing.TB, config, mirrors string) *world {
 		h.Serve("127.0.0.1:6443", func() (net.Conn, error) { return w.balanced(proxying(h)) })
 		h.Serve("lb.kubexm.local:6443", func() (net.Conn, error) { return w.named(h) })
 		h.Serve(vip+":6443", func() (net.Conn, error) { return w.balanced(w.shared()) })
+	}
+	if strings.Contains(config, externalEtcd) {
+		w.runEtcd()
 	}
 	return w
 }

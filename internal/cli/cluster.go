@@ -45,7 +45,8 @@ func (p *program) deleteCommand() *cobra.Command {
 		Use: "cluster", Short: "Take a cluster off its machines",
 		Long: `Stop Kubernetes on every machine of the cluster and put the machines back to what
 they were before: programs, settings, networks and all data of the cluster, etcd's
-and that of pods included, are removed. The record of runs stays.
+and that of pods included, are removed. The record of runs stays, and so does what
+the cluster stored in an etcd that kubexm does not run.
 
 It asks for confirmation on a terminal; elsewhere --yes is needed.`,
 		Example: `  kubexm delete cluster --name prod

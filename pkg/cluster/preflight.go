@@ -107,7 +107,11 @@ var machineChecks = []check{
 		if f.Env["cluster"] != "" {
 			return Finding{} // whose they are is known
 		}
-		if left := f.Leftovers; len(left) > 0 {
+		left := f.Leftovers
+		if c.ExternalEtcd() { // it may run on this machine, too
+			left = slices.DeleteFunc(slices.Clone(left), func(l string) bool { return l == "/var/lib/etcd/member" })
+		}
+		if len(left) > 0 {
 			return Finding{Found: strings.Join(left, " "), Needed: "no leftovers of another cluster", Fix: "take the machine out of its cluster and remove them (kubeadm reset)"}
 		}
 		if len(f.Filled) == 0 {
@@ -259,5 +263,5 @@ func CheckNames() []string {
 	for _, id := range identities {
 		names = append(names, id.name)
 	}
-	return names
+	return append(names, EtcdCheck)
 }

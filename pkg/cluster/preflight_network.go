@@ -16,6 +16,9 @@ import (
 // Reachability is the check whose facts are asked for apart: hosts try ports of each other.
 const Reachability = "reachability"
 
+// EtcdCheck is the check of an external etcd, which is no host.
+const EtcdCheck = "external-etcd"
+
 var networkChecks = []check{
 	{"vip", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
 		vip := c.Spec.LoadBalancer.VIP
