@@ -33,10 +33,19 @@ func TestMatrix(t *testing.T) {
 			if row.External() {
 				nodes += 2
 			}
+			if row.ExternalEtcd() {
+				nodes++
+			}
 			the.resize(t, nodes)
+			if row.ExternalEtcd() {
+				must(t, the.bed.RunEtcd(t.Context(), the.builder, the.nodes[nodes-1]))
+			}
 			c := newCluster(t, i+1, where{}, impatient)
 			begin := time.Now()
 			cycle(t, c)
+			if row.ExternalEtcd() && !t.Failed() { // what the cluster stored is its owner's to remove
+				c.run(t, "preflight", "-o", "json").fails(t, 3, "objects of another cluster, like /registry/")
+			}
 			if !t.Failed() {
 				report(t, c, time.Since(begin))
 			}
@@ -72,7 +81,11 @@ func (l *lab) shrink(t *testing.T) {
 func (c *cluster) masters() []testbed.Node { return the.nodes[:testbed.Rows[c.row-1].Masters] }
 
 func (c *cluster) workers() []testbed.Node {
-	return the.nodes[len(c.masters()) : len(the.nodes)-len(c.balancers())]
+	end := len(the.nodes) - len(c.balancers())
+	if c.externalEtcd() {
+		end--
+	}
+	return the.nodes[len(c.masters()):end]
 }
 
 func (c *cluster) balancers() []testbed.Node {
@@ -81,6 +94,9 @@ func (c *cluster) balancers() []testbed.Node {
 	}
 	return nil
 }
+
+// externalEtcd reports whether the last machine is no host of the cluster, but runs its etcd.
+func (c *cluster) externalEtcd() bool { return testbed.Rows[c.row-1].ExternalEtcd() }
 
 // kubelets are the machines that are nodes of the cluster.
 func (c *cluster) kubelets() []testbed.Node { return slices.Concat(c.masters(), c.workers()) }

@@ -76,6 +76,11 @@ func secretsOf(t *testing.T, c *cluster) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if c.externalEtcd() {
+		data, err := os.ReadFile(filepath.Join(the.bed.EtcdCerts(), "client.key"))
+		must(t, err)
+		add("etcd's client key", data)
+	}
 	data, err := os.ReadFile(the.bed.KeyFile())
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"text/template"
 
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/test/testbed/build"
 )
@@ -29,7 +30,7 @@ type ConfigOptions struct {
 // configData is what the template is fed.
 type configData struct {
 	Name, User, KeyFile, SudoPassword, Arch, Type string
-	EtcdType, Balancer, VIP                       string
+	EtcdType, EtcdURL, EtcdCerts, Balancer, VIP   string
 	Upstream                                      bool
 	Files, Images                                 string // addresses of the mirror
 	Hosts                                         []configHost
@@ -44,13 +45,16 @@ type configHost struct {
 
 // Row is a way to deploy a cluster.
 type Row struct {
-	Kubernetes, Etcd string // who runs them: kubeadm or kubexm
+	Kubernetes, Etcd string // who runs them: kubeadm or kubexm; etcd also external
 	Masters          int
 	Balancer         string // off, kube-vip, or the type of an internal or external load balancer
 }
 
 // External reports whether the last two nodes are load balancers.
 func (r Row) External() bool { return strings.HasPrefix(r.Balancer, "kubexm-k") }
+
+// ExternalEtcd reports whether the last node runs an etcd that is not kubexm's: see RunEtcd.
+func (r Row) ExternalEtcd() bool { return r.Etcd == v1alpha1.TypeExternal }
 
 // Rows is the deployment matrix: row 1 is the first.
 var Rows = []Row{
@@ -75,12 +79,13 @@ var Rows = []Row{
 	{"kubeadm", "kubexm", 3, "kubexm-kn"},
 	{"kubexm", "kubexm", 3, "kubexm-kh"},
 	{"kubexm", "kubexm", 3, "kubexm-kn"},
+	{"kubeadm", "external", 3, "off"},
 }
 
 // Config writes a cluster.yaml for the first nodes, with the versions that the
 // testbed builds and the mirror as the source. The first nodes are masters and etcd,
 // the last ones load balancers where the row has them, the others are workers; a
-// single node is everything.
+// single node is everything. The node of an external etcd is the very last, and no host of the cluster.
 func (t *Testbed) Config(w io.Writer, b *build.Builder, o ConfigOptions) error {
 	nodes, err := t.Nodes()
 	if err != nil {
@@ -93,13 +98,22 @@ func (t *Testbed) Config(w io.Writer, b *build.Builder, o ConfigOptions) error {
 		return fmt.Errorf("no row %d of the deployment matrix here: want 1 to %d", o.Row, len(Rows))
 	}
 	row := Rows[o.Row-1]
-	hosts, err := row.hosts(nodes[:o.Nodes])
+	nodes = nodes[:o.Nodes]
+	var etcd, certs string
+	if row.ExternalEtcd() {
+		last := nodes[len(nodes)-1]
+		if err := t.etcdCerts(last); err != nil {
+			return err
+		}
+		nodes, etcd, certs = nodes[:len(nodes)-1], etcdURL(last), t.EtcdCerts()
+	}
+	hosts, err := row.hosts(nodes)
 	if err != nil {
 		return err
 	}
 	data := configData{
 		Name: cmp.Or(o.Name, "testbed"), Upstream: o.Upstream, User: t.User(), KeyFile: t.KeyFile(), Arch: runtime.GOARCH,
-		Type: row.Kubernetes, EtcdType: row.Etcd, Balancer: row.Balancer, VIP: t.VIP(),
+		Type: row.Kubernetes, EtcdType: row.Etcd, EtcdURL: etcd, EtcdCerts: certs, Balancer: row.Balancer, VIP: t.VIP(),
 		Files: t.FilesAddress(), Images: t.ImagesAddress(), Hosts: hosts,
 		Registries: []string{"registry.k8s.io", "ghcr.io", "docker.io", "quay.io", "kubexm.test"},
 	}
@@ -142,6 +156,8 @@ func (r Row) hosts(nodes []Node) ([]configHost, error) {
 	for i, n := range nodes {
 		roles := []string{"worker"}
 		switch {
+		case i < r.Masters && r.ExternalEtcd():
+			roles = []string{"master"}
 		case i < r.Masters:
 			roles = []string{"master", "etcd"}
 		case i >= balancers:

@@ -164,10 +164,11 @@ func TestConfig(t *testing.T) {
 		{"single", "root", ConfigOptions{Nodes: 1, Row: 1}, []string{"roles: [master, etcd, worker]", "type: kubeadm", "version: v1.37."}},
 		{"binaries", "kube", ConfigOptions{Nodes: 3, Row: 2}, []string{"roles: [master, etcd]\n", "roles: [worker]", "type: kubexm", "sudoPassword: " + Password}},
 		{"older", "nopass", ConfigOptions{Nodes: 2, Row: 1, Kubernetes: "1.35"}, []string{"version: v1.35.", "user: nopass", "http://10.77.0.1:8099/dl.k8s.io/"}},
+		{"external etcd", "root", ConfigOptions{Nodes: 5, Row: 22}, []string{"roles: [master]\n", "name: node4\n", `endpoints: ["https://10.77.0.15:2379"]`, "/certs/etcd/client.key\n"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := fake(t, 3, c.user).Config(&out, b, c.options); err != nil {
+			if err := fake(t, max(3, c.options.Nodes), c.user).Config(&out, b, c.options); err != nil {
 				t.Fatal(err)
 			}
 			for _, want := range c.wants {

@@ -136,7 +136,7 @@ func configCommand() *cobra.Command {
 			return t.Config(cmd.OutOrStdout(), b, o)
 		},
 	}
-	cmd.Flags().IntVar(&o.Row, "rows", 1, "row of the deployment matrix, 1 to 21 (see Rows of the package)")
+	cmd.Flags().IntVar(&o.Row, "rows", 1, fmt.Sprintf("row of the deployment matrix, 1 to %d (see Rows of the package)", len(testbed.Rows)))
 	cmd.Flags().StringVar(&o.Kubernetes, "kubernetes", "", "version or minor version")
 	return cmd
 }
