@@ -352,3 +352,15 @@ spec:
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestExternalEtcdIsNoLeftover has one on a machine of the cluster.
+func TestExternalEtcdIsNoLeftover(t *testing.T) {
+	leave := well(func(f *runner.Facts) { f.Leftovers = []string{"/var/lib/etcd/member"} })
+	external := clustertest.Alone + clustertest.ExternalEtcd(t, &pki.Store{Dir: t.TempDir()})
+	for _, c := range []*cluster.Cluster{clustertest.Parse(t, external, leave), clustertest.New(t, "", leave)} {
+		found := slices.ContainsFunc(c.Preflight(nil), func(f cluster.Finding) bool { return f.Check == "leftovers" })
+		if found == c.ExternalEtcd() {
+			t.Errorf("external %t: a leftover: %t", c.ExternalEtcd(), found)
+		}
+	}
+}

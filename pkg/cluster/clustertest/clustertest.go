@@ -15,11 +15,20 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/config"
+	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/step"
 )
+
+// Alone is the beginning of a configuration of one machine without etcd, to which sections can be added.
+const Alone = `apiVersion: kubexm.io/v1alpha1
+kind: Cluster
+metadata: {name: demo}
+spec:
+  hosts: [{name: node1, address: 10.0.0.11, roles: [master, worker]}]
+`
 
 // frame is a configuration of one master and one worker.
 const frame = `apiVersion: kubexm.io/v1alpha1
@@ -86,6 +95,16 @@ func Parse(t testing.TB, text string, edit func(host string, f *runner.Facts)) *
 		}
 	})
 	return c
+}
+
+// ExternalEtcd is the section of an etcd that kubexm does not run, with files for user "user" that store makes.
+func ExternalEtcd(t testing.TB, store *pki.Store) string {
+	t.Helper()
+	if _, err := store.Leaf(pki.EtcdClient("user")); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf(`  etcd: {type: external, external: {endpoints: ["https://10.0.0.31:2379"], caFile: %[1]s/etcd/ca.crt, certFile: %[1]s/etcd/node-user.crt, keyFile: %[1]s/etcd/node-user.key}}
+`, store.Dir)
 }
 
 // Text shows what steps bring to a host: files with permissions and content,

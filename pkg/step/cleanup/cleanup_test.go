@@ -6,8 +6,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
 	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/step"
@@ -85,6 +87,29 @@ func TestServicesLeaveNoShims(t *testing.T) {
 		}
 		if text, _ := h.Get("/sys/fs/cgroup/lxc.payload.other/system.slice/containerd.service/cgroup.procs"); text != "4713\n" {
 			t.Error("ended what runs in a container of others")
+		}
+	}
+}
+
+// TestExternalEtcdStays has an etcd that is not kubexm's on a machine of the cluster.
+func TestExternalEtcdStays(t *testing.T) {
+	const data = "/var/lib/etcd/member/snap/db"
+	for external, c := range map[bool]*cluster.Cluster{
+		false: clustertest.New(t, "", nil),
+		true:  clustertest.Parse(t, clustertest.Alone+clustertest.ExternalEtcd(t, &pki.Store{Dir: t.TempDir()}), nil),
+	} {
+		h := runnertest.Debian12("node1")
+		h.Put("/usr/bin/etcd", "ELF", 0o755)
+		h.Put("/etc/systemd/system/etcd.service", "[Service]\nType=notify\nExecStart=/usr/bin/etcd\n[Install]\nWantedBy=multi-user.target\n", 0o644)
+		h.Put(data, "objects", 0o600)
+		h.Put("/etc/kubernetes/kubelet.conf", "x", 0o600)
+		if _, err := h.Runner().Sh(t.Context(), "systemctl enable --now etcd"); err != nil {
+			t.Fatal(err)
+		}
+		stopped, emptied := apply(t, h.Runner(), cleanup.Services(c)), apply(t, h.Runner(), cleanup.Data(c))
+		_, left := h.Get(data)
+		if runs := h.Unit("etcd") == "active enabled"; runs != external || left != external || stopped == external || !emptied {
+			t.Errorf("external %t: etcd runs: %t, its data is left: %t; changed: %t, %t", external, runs, left, stopped, emptied)
 		}
 	}
 }

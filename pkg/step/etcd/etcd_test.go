@@ -1,8 +1,6 @@
 package etcd_test
 
 import (
-	"fmt"
-	"path/filepath"
 	"testing"
 
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
@@ -27,20 +25,12 @@ func TestRendered(t *testing.T) {
 // TestExternal brings the user's own files to masters of both kinds.
 func TestExternal(t *testing.T) {
 	store := &pki.Store{Dir: t.TempDir()}
-	pair, err := store.Leaf(pki.EtcdClient("user"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(store.Dir, "etcd")
 	for kind, want := range map[string]string{"kubeadm": "apiserver", "kubexm": "node-node1"} {
-		c := clustertest.Parse(t, fmt.Sprintf(`apiVersion: kubexm.io/v1alpha1
-kind: Cluster
-metadata: {name: demo}
-spec:
-  hosts: [{name: node1, address: 10.0.0.11, roles: [master, worker]}]
-  kubernetes: {type: %[1]s}
-  etcd: {type: external, external: {endpoints: ["https://10.0.0.31:2379"], caFile: %[2]s/ca.crt, certFile: %[2]s/node-user.crt, keyFile: %[2]s/node-user.key}}
-`, kind, dir), nil)
+		c := clustertest.Parse(t, clustertest.Alone+"  kubernetes: {type: "+kind+"}\n"+clustertest.ExternalEtcd(t, store), nil)
+		pair, err := store.Leaf(pki.EtcdClient("user"))
+		if err != nil {
+			t.Fatal(err)
+		}
 		files := etcd.ClientCerts(c, "node1").(step.Files).List
 		key := files[2]
 		if key.Path != etcd.SSLDir+"/"+want+"-key.pem" || key.Path != etcd.KeyFile(c, "node1") || key.Mode != 0o600 || string(key.Content) != pair.Key.Reveal() {
