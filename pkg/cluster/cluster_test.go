@@ -353,14 +353,23 @@ spec:
 	}
 }
 
-// TestExternalEtcdIsNoLeftover has one on a machine of the cluster.
-func TestExternalEtcdIsNoLeftover(t *testing.T) {
-	leave := well(func(f *runner.Facts) { f.Leftovers = []string{"/var/lib/etcd/member"} })
+// TestExternalEtcd has one on a machine of the cluster, where it is no leftover, and a proxy that masters
+// must not reach it through.
+func TestExternalEtcd(t *testing.T) {
+	leave := well(func(f *runner.Facts) {
+		f.Leftovers, f.Proxied, f.NoProxy = []string{"/var/lib/etcd/member"}, true, "10.233.0.0/16,10.0.0.8/29"
+	})
 	external := clustertest.Alone + clustertest.ExternalEtcd(t, &pki.Store{Dir: t.TempDir()})
-	for _, c := range []*cluster.Cluster{clustertest.Parse(t, external, leave), clustertest.New(t, "", leave)} {
-		found := slices.ContainsFunc(c.Preflight(nil), func(f cluster.Finding) bool { return f.Check == "leftovers" })
-		if found == c.ExternalEtcd() {
-			t.Errorf("external %t: a leftover: %t", c.ExternalEtcd(), found)
+	for want, c := range map[string]*cluster.Cluster{
+		"[proxy a proxy is set, and no_proxy lacks 10.0.0.31]":            clustertest.Parse(t, external, leave),
+		"[leftovers /var/lib/etcd/member leftovers /var/lib/etcd/member]": clustertest.New(t, "", leave),
+	} {
+		found := []string{}
+		for _, f := range c.Preflight(nil) {
+			found = append(found, f.Check+" "+f.Found)
+		}
+		if fmt.Sprint(found) != want {
+			t.Errorf("found %q, want %s", found, want)
 		}
 	}
 }

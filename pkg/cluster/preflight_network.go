@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,12 +82,16 @@ var networkChecks = []check{
 		found.Found = strings.Join(taken, "; ")
 		return found
 	}},
-	{"proxy", func(c *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+	{"proxy", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
 		if !f.Proxied {
 			return Finding{}
 		}
+		direct := append([]string{c.Spec.Network.PodCIDR, c.Spec.Network.ServiceCIDR}, c.internalAddresses()...)
+		if h.Is(v1alpha1.RoleMaster) {
+			direct = append(direct, c.etcdAddresses()...)
+		}
 		var lacks []string
-		for _, to := range append([]string{c.Spec.Network.PodCIDR, c.Spec.Network.ServiceCIDR}, c.internalAddresses()...) {
+		for _, to := range direct {
 			if !bypassed(f.NoProxy, prefix(to)) {
 				lacks = append(lacks, to)
 			}
@@ -148,6 +153,19 @@ func (c *Cluster) internalAddresses() []string {
 	var all []string
 	for i := range c.Spec.Hosts {
 		all = append(all, c.Spec.Hosts[i].InternalAddress)
+	}
+	return all
+}
+
+// etcdAddresses are those of an external etcd, as far as its endpoints are no names.
+func (c *Cluster) etcdAddresses() (all []string) {
+	if !c.ExternalEtcd() {
+		return nil
+	}
+	for _, e := range c.Spec.Etcd.External.Endpoints {
+		if u, err := url.Parse(e); err == nil && prefix(u.Hostname()).IsValid() && !slices.Contains(c.internalAddresses(), u.Hostname()) {
+			all = append(all, u.Hostname())
+		}
 	}
 	return all
 }
