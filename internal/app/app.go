@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
@@ -34,6 +35,7 @@ type Options struct {
 	NoRollBack    bool
 	Force         bool     // delete: also without the cluster's keys, and without machines that cannot be reached
 	SkipPreflight []string // names of checks
+	AllowMissing  bool     // create, plan, preflight: without workers that cannot be reached
 
 	Notice func(text string)                            // told what is going on aside from events, at any time; nil: nobody
 	Begin  func(cluster string, g *plan.ExecutionGraph) // told the plan before it runs; nil: nobody
@@ -122,10 +124,20 @@ func open(ctx context.Context, o *Options) (*session, error) {
 	return &session{Options: o, config: conf, file: file, dir: filepath.Join(work, conf.Metadata.Name), release: func() {}}, nil
 }
 
-// connect reaches all hosts, gathers their facts and puts the cluster together.
+// connect reaches all hosts that may not be missing, gathers their facts and puts the
+// cluster together.
 func (s *session) connect(ctx context.Context) error {
 	failed, err := s.reach(ctx)
-	return errors.Join(joined(failed), err)
+	if err != nil {
+		return errors.Join(joined(failed), err)
+	}
+	needed := s.leaveOut(failed)
+	for _, e := range failed {
+		if slices.Contains(s.cluster.Missing(), e.Host) {
+			s.notice("warning: left out: %v", e)
+		}
+	}
+	return joined(needed)
 }
 
 // reach is connect, with the hosts that cannot be reached or asked left out.

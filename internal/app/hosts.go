@@ -17,6 +17,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
@@ -112,6 +113,43 @@ func (s *session) each(f func(h *v1alpha1.Host) error) []*HostError {
 	}
 	_ = group.Wait() // errs has them all
 	return slices.DeleteFunc(errs, func(e *HostError) bool { return e == nil })
+}
+
+// leaveOut leaves workers that cannot be reached out of the cluster, where they may be
+// missing, and returns the hosts without which it cannot go on.
+func (s *session) leaveOut(failed []*HostError) (needed []*HostError) {
+	for _, e := range failed {
+		switch roles := s.cluster.Host(e.Host).Roles; {
+		case !s.AllowMissing || !isDown(e.Err):
+			needed = append(needed, e)
+		case isWorker(roles):
+			s.cluster.LeaveOut(e.Host)
+		default:
+			e.Err = adviseMore(e.Err, fmt.Sprintf("--allow-missing leaves out workers alone, and its roles are %v: all masters and load balancers are made together, "+
+				"and etcd counts members that are down against its majority; bring it up, or do without it in spec.hosts", roles))
+			needed = append(needed, e)
+		}
+	}
+	if s.AllowMissing || slices.ContainsFunc(failed, func(e *HostError) bool { return !isDown(e.Err) || !isWorker(s.cluster.Host(e.Host).Roles) }) {
+		return needed
+	}
+	for _, e := range failed {
+		e.Err = adviseMore(e.Err, "to go on without workers that are down: --allow-missing; a later run adds them")
+	}
+	return needed
+}
+
+// isDown reports whether a host did not answer, rather than answer that it lets nobody in.
+func isDown(err error) bool {
+	return fault.IsTransient(err) || errors.Is(err, connector.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// isWorker reports whether a host with the roles is a worker and nothing else.
+func isWorker(roles []v1alpha1.Role) bool { return len(roles) == 1 && roles[0] == v1alpha1.RoleWorker }
+
+// adviseMore adds to the advice of an error.
+func adviseMore(err error, more string) error {
+	return fault.Advise(errors.New(err.Error()), cmp.Or(fault.Advice(err), "check that the machine is up")+"; "+more)
 }
 
 func joined(failed []*HostError) error {

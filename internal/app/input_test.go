@@ -165,7 +165,20 @@ var troubles = map[string]trouble{
 		w.configure(regexp.MustCompile(`(https://dl.k8s.io/: http://127.0.0.1):\d+`).ReplaceAllString(string(text), "$1:9"))
 	}},
 
-	"host down":          {prep: func(w *world, _ *attempt) { w.hosts["node2"].SetDown(true); w.hosts["node3"].SetDown(true) }},
+	"host down":               {prep: func(w *world, _ *attempt) { w.hosts["node2"].SetDown(true); w.hosts["node3"].SetDown(true) }},
+	"host down, and a master": {prep: func(w *world, _ *attempt) { w.hosts["node1"].SetDown(true); w.hosts["node3"].SetDown(true) }},
+	"host down, and a master, allowed": {
+		prep: func(w *world, a *attempt) {
+			w.hosts["node1"].SetDown(true)
+			w.hosts["node3"].SetDown(true)
+			a.AllowMissing = true
+		},
+		after: func(t *testing.T, w *world, _ *attempt) {
+			if log := w.hosts["node2"].Log(); len(log) > 0 {
+				t.Errorf("node2 was touched: %s", log)
+			}
+		},
+	},
 	"no space on a node": {prep: func(w *world, _ *attempt) { w.hosts["node2"].SetFull(true) }},
 	"disk fills up": {prep: func(w *world, a *attempt) {
 		a.Sink = func(ev engine.Event) {

@@ -82,6 +82,7 @@ func Preflight(ctx context.Context, o Options) (*Fitness, error) {
 	defer s.close()
 	failed, facts := s.ask(ctx)
 	s.cluster = cluster.New(s.config, s.dir, nil, facts)
+	s.leaveOut(failed)
 	failed = append(failed, s.tryPorts(ctx)...)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -89,8 +90,9 @@ func Preflight(ctx context.Context, o Options) (*Fitness, error) {
 	is := &Fitness{Cluster: s.config.Metadata.Name, Hosts: len(s.config.Spec.Hosts), Findings: []cluster.Finding{}}
 	for _, e := range failed {
 		is.Findings = append(is.Findings, cluster.Finding{
-			Host: e.Host, Check: "connectivity", Found: e.Err.Error(), Needed: "a log-in by SSH, and rights of root", Error: true,
-			Fix: cmp.Or(fault.Advice(e.Err), "see whether the machine is up and lets you log in"),
+			Host: e.Host, Check: "connectivity", Found: e.Err.Error(), Needed: "a log-in by SSH, and rights of root",
+			Error: !slices.Contains(s.cluster.Missing(), e.Host),
+			Fix:   cmp.Or(fault.Advice(e.Err), "see whether the machine is up and lets you log in"),
 		})
 	}
 	is.Findings = append(is.Findings, s.findings(ctx)...)

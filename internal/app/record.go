@@ -23,8 +23,9 @@ type Run struct {
 	Cluster  string         `json:"cluster"`
 	Pipeline string         `json:"pipeline"`
 	Started  time.Time      `json:"started"`
-	Ended    *time.Time     `json:"ended,omitempty"`  // nil: running, or cut off
-	Result   string         `json:"result,omitempty"` // ok, failed, interrupted; not in the file: running, cut off
+	Ended    *time.Time     `json:"ended,omitempty"`   // nil: running, or cut off
+	Result   string         `json:"result,omitempty"`  // ok, failed, interrupted; not in the file: running, cut off
+	Missing  []string       `json:"missing,omitempty"` // hosts that could not be reached and were left out
 	Summary  engine.Summary `json:"summary"`
 	Error    string         `json:"error,omitempty"`
 }
@@ -38,7 +39,7 @@ type record struct {
 // record begins the record of a run: its plan, its configuration, its events.
 func (s *session) record(pipe string, graph *plan.ExecutionGraph) (*record, error) {
 	now := time.Now().UTC()
-	r := &record{Run: Run{ID: now.Format("20060102T150405.000Z") + "-" + pipe, Cluster: s.config.Metadata.Name, Pipeline: pipe, Started: now}}
+	r := &record{Run: Run{ID: now.Format("20060102T150405.000Z") + "-" + pipe, Cluster: s.config.Metadata.Name, Pipeline: pipe, Started: now, Missing: s.cluster.Missing()}}
 	r.dir = filepath.Join(s.dir, "runs", r.ID)
 	conf, err1 := os.ReadFile(s.file)
 	resolved, err2 := config.Show(s.config)

@@ -32,6 +32,7 @@ type Result struct {
 	Dir        string           `json:"dir,omitempty"` // of the record of the run
 	Cluster    string           `json:"cluster"`
 	Kubeconfig string           `json:"kubeconfig,omitempty"` // path, where the cluster has one
+	Missing    []string         `json:"missing,omitempty"`    // hosts that could not be reached and were left out
 	Summary    engine.Summary   `json:"summary"`
 	RoundTrips map[string]int64 `json:"roundTrips"` // by host
 	Elapsed    time.Duration    `json:"elapsed"`    // nanoseconds
@@ -182,7 +183,7 @@ func (s *session) run(ctx context.Context, name string, make func(*cluster.Clust
 		s.Begin(s.config.Metadata.Name, graph)
 	}
 	start := time.Now()
-	res := &Result{Cluster: s.config.Metadata.Name}
+	res := &Result{Cluster: s.config.Metadata.Name, Missing: s.cluster.Missing()}
 	e := s.engine()
 	var rec *record
 	if s.DryRun {

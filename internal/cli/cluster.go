@@ -22,16 +22,23 @@ Every step looks first and changes only what is not as it should be: run it agai
 at any time, a second run changes nothing. When a step fails, what this run
 changed in its task is rolled back; the rest stays, and --resume goes on.
 
+A machine that cannot be reached stops it before anything is touched. With
+--allow-missing it makes the cluster without workers that are down; run it again
+when they are back to add them. Masters, members of etcd and load balancers are
+always needed.
+
 The first Ctrl-C lets running steps finish, the second stops at once.`,
 		Example: `  kubexm create cluster --name prod
   kubexm create cluster -f cluster.yaml --dry-run
   kubexm create cluster --name prod --resume
+  kubexm create cluster --name prod --allow-missing
   kubexm create cluster --name prod -o json | jq .`,
 		Args: arguments(0), PreRunE: p.chosen,
 	}
 	format := p.runFlags(cmd)
 	cmd.Flags().BoolVar(&p.options.Resume, "resume", false, "go on with the last run, which failed or was interrupted")
 	p.skipFlag(cmd)
+	p.missingFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return p.operate(cmd, format.value, app.Create)
 	}

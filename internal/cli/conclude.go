@@ -25,11 +25,17 @@ func (op *operation) conclude(res *app.Result, err error) {
 	}
 	fmt.Fprintf(op.out, "\n%s\n", op.head(res, err, st))
 	fmt.Fprintf(op.out, "  %s\n", counts(st, res.Summary))
+	if len(res.Missing) > 0 {
+		fmt.Fprintf(op.out, "  %s\n", st.Warn.String("left out, as they could not be reached: "+human.Names(res.Missing, mostHosts)))
+	}
 	if rows := slowRows(op.state.Slow(), st); len(rows) > 0 {
 		fmt.Fprint(op.out, table(rows))
 	}
 	if err == nil && res.Kubeconfig != "" && !op.options.DryRun {
 		fmt.Fprintf(op.out, "\nNext:\n  kubexm status%s\n  export KUBECONFIG=%s\n  kubectl get nodes\n", op.which(), quote(res.Kubeconfig))
+		if len(res.Missing) > 0 {
+			fmt.Fprintf(op.out, "  %s%s    # adds what was left out, when it is back\n", op.path, op.which())
+		}
 	}
 }
 

@@ -23,6 +23,7 @@ either case.`,
 		Args: arguments(1), ValidArgs: []string{"create", "delete"}, PreRunE: p.chosen,
 	}
 	format := output(cmd, "text", "json", "mermaid", "dot")
+	p.missingFlag(cmd)
 	look := cmd.Flags().Bool("diff", false, "show what would change on each machine")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		pipe := "create"

@@ -33,6 +33,7 @@ spec.preflight; the exit code is 3 when there is an error.`,
 	}
 	format := output(cmd, "text", "json")
 	p.skipFlag(cmd)
+	p.missingFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		p.options.Notice = p.notice
 		is, err := app.Preflight(cmd.Context(), p.options)
@@ -57,6 +58,11 @@ spec.preflight; the exit code is 3 when there is an error.`,
 func (p *program) skipFlag(cmd *cobra.Command) {
 	cmd.Flags().StringSliceVar(&p.options.SkipPreflight, "skip-preflight", nil, "leave out preflight `checks`: "+strings.Join(cluster.CheckNames(), ", "))
 	complete(cmd, "skip-preflight", cluster.CheckNames)
+}
+
+// missingFlag adds the flag that does without workers that are down.
+func (p *program) missingFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&p.options.AllowMissing, "allow-missing", false, "leave out hosts that cannot be reached, if they are workers and nothing else")
 }
 
 // fitnessText is what the preflight found, and what that means where it is good.

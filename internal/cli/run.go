@@ -124,6 +124,9 @@ func (op *operation) resume() string {
 	if strings.HasSuffix(op.path, "create cluster") {
 		cmd += " --resume"
 	}
+	if op.options.AllowMissing {
+		cmd += " --allow-missing"
+	}
 	return cmd
 }
 

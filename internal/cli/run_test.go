@@ -24,9 +24,10 @@ import (
 
 // fakeRun is a use case that goes as it is told.
 type fakeRun struct {
-	steps  []engine.Event // how each step ends
-	errs   []error
-	during func(app.Options)
+	steps   []engine.Event // how each step ends
+	errs    []error
+	missing []string // hosts that were left out
+	during  func(app.Options)
 }
 
 func (f fakeRun) run(_ context.Context, o app.Options) (*app.Result, error) {
@@ -39,7 +40,7 @@ func (f fakeRun) run(_ context.Context, o app.Options) (*app.Result, error) {
 		g.Nodes = append(g.Nodes, plan.Node{ID: ev.Node, Task: ev.Task, Host: ev.Host, What: ev.What, Kind: "step"})
 	}
 	o.Begin("prod", g)
-	res := &app.Result{Run: "20260102T030405.000Z-create", Cluster: "prod", Elapsed: 61 * time.Second}
+	res := &app.Result{Run: "20260102T030405.000Z-create", Cluster: "prod", Missing: f.missing, Elapsed: 61 * time.Second}
 	if !o.DryRun {
 		res.Dir = ".kubexm/prod/runs/" + res.Run
 	}
@@ -108,6 +109,18 @@ var wellEnded = []engine.Event{
 
 func TestDone(t *testing.T) {
 	golden.Equal(t, both(fakeRun{steps: wellEnded}.operate(t, &program{}, "text")))
+}
+
+// TestMissing has hosts that were left out.
+func TestMissing(t *testing.T) {
+	f := fakeRun{steps: wellEnded, missing: []string{"node7", "node9"}}
+	p := &program{}
+	p.options.AllowMissing = true
+	text := both(f.operate(t, p, "text"))
+	out, _ := f.operate(t, p, "json")
+	f.errs = []error{errors.New("it broke")}
+	_, failed := f.operate(t, p, "text")
+	golden.Equal(t, text+"--- json\n"+out[strings.LastIndex(strings.TrimSpace(out), "\n")+1:]+"--- failed\n"+failed)
 }
 
 func TestQuiet(t *testing.T) {

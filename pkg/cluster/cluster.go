@@ -34,6 +34,7 @@ type Cluster struct {
 	Versions config.Versions // of the parts that the configuration does not name
 
 	hosts     map[string]*v1alpha1.Host // by name
+	missing   []string                  // hosts that are left out
 	proxyMode func() string             // looks at all hosts once
 	errs      []error
 }
@@ -64,19 +65,26 @@ func (c *Cluster) Check(err error) {
 	}
 }
 
-// Hosts returns the names of the hosts that have any of the roles, in the
-// order of the configuration.
+// LeaveOut plans without hosts. They stay hosts of the cluster, known to the others by
+// name and address, and a later plan has them.
+func (c *Cluster) LeaveOut(hosts ...string) { c.missing = append(c.missing, hosts...) }
+
+// Missing returns the hosts that are left out.
+func (c *Cluster) Missing() []string { return c.missing }
+
+// Hosts returns the names of the hosts that have any of the roles and are not left out,
+// in the order of the configuration.
 func (c *Cluster) Hosts(roles ...v1alpha1.Role) []string {
 	var names []string
 	for i := range c.Spec.Hosts {
-		if h := &c.Spec.Hosts[i]; slices.ContainsFunc(roles, h.Is) {
+		if h := &c.Spec.Hosts[i]; slices.ContainsFunc(roles, h.Is) && !slices.Contains(c.missing, h.Name) {
 			names = append(names, h.Name)
 		}
 	}
 	return names
 }
 
-// All returns the names of all hosts.
+// All returns the names of all hosts, those that are left out too.
 func (c *Cluster) All() []string {
 	names := make([]string, len(c.Spec.Hosts))
 	for i := range c.Spec.Hosts {

@@ -3,6 +3,7 @@ package task
 import (
 	"time"
 
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/step"
@@ -24,7 +25,7 @@ func Download(c *cluster.Cluster) plan.Part {
 			}))
 		}
 	}
-	for _, h := range c.All() {
+	for _, h := range c.Hosts(v1alpha1.RoleMaster, v1alpha1.RoleWorker, v1alpha1.RoleEtcd) {
 		for _, name := range c.Components(h) {
 			add(step.Fetch{Artifact: c.Artifact(name, h), Store: c.Store})
 		}

@@ -1,0 +1,83 @@
+package app_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kubexm/kubexm/internal/app"
+)
+
+// TestMissing makes a cluster without a worker that is down, and adds it when it is back.
+func TestMissing(t *testing.T) {
+	for _, name := range []string{"row1", "row2"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T) { missing(t, newWorld(t, row(t, name), "")) })
+		})
+	}
+}
+
+func missing(t *testing.T, w *world) {
+	before, node3 := w.snapshot(), w.hosts["node3"]
+	node3.SetDown(true)
+	without := func(use func(*attempt)) {
+		t.Helper()
+		a := w.attempt(t.Context())
+		a.AllowMissing = true
+		use(a)
+		if told := strings.Join(a.Notices, "\n"); !strings.Contains(told, "warning: left out: host node3: gathering facts of node3: node3: connection lost") {
+			t.Errorf("told:\n%s", told)
+		}
+	}
+	without(func(a *attempt) {
+		graph, err := app.Plan(a.ctx, a.Options, "create")
+		w.must(err)
+		if hosts := graph.Hosts(); slices.Contains(hosts, "node3") {
+			t.Errorf("planned on %s", hosts)
+		}
+	})
+	for n := range 2 {
+		without(func(a *attempt) {
+			res, err := a.create()
+			w.must(err)
+			if n == 1 && res.Summary.OK != res.Summary.Total {
+				t.Errorf("second run: %+v", res.Summary)
+			}
+			runs, err := app.Runs(&a.Options)
+			w.must(err)
+			for what, missing := range map[string][]string{"result": res.Missing, "record": runs[len(runs)-1].Missing} {
+				if !slices.Equal(missing, []string{"node3"}) {
+					t.Errorf("missing in the %s: %s", what, missing)
+				}
+			}
+		})
+	}
+	for _, h := range []string{"node1", "node2"} {
+		if hosts, _ := w.hosts[h].Get("/etc/hosts"); !strings.Contains(hosts, "10.0.0.13 node3") {
+			t.Errorf("%s does not know node3:\n%s", h, hosts)
+		}
+	}
+
+	if _, err := w.attempt(t.Context()).create(); err == nil {
+		t.Error("made without a host, unasked")
+	}
+	status, err := app.Status(t.Context(), w.attempt(t.Context()).Options)
+	w.must(err)
+	if status.Healthy || !strings.Contains(strings.Join(status.Problems, "\n"), "node3") {
+		t.Errorf("problems: %q", status.Problems)
+	}
+
+	node3.SetDown(false)
+	others := w.hosts["node1"].Snapshot() + w.hosts["node2"].Snapshot()
+	res, err := w.attempt(t.Context()).create()
+	w.must(err)
+	if res.Missing != nil || !strings.Contains(w.objects(), "name: node3\n") {
+		t.Errorf("not added: %+v", res)
+	}
+	same(t, "the others", others, w.hosts["node1"].Snapshot()+w.hosts["node2"].Snapshot())
+	w.live()
+	_, err = w.attempt(t.Context()).delete()
+	w.must(err)
+	same(t, "hosts after delete", before, w.snapshot())
+}
