@@ -290,6 +290,38 @@ func TestWaitReady(t *testing.T) {
 	})
 }
 
+// TestLostNodes has a DaemonSet on three nodes: its pod on the one that is lost is not waited for.
+func TestLostNodes(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *kubetest.Server, c *Client, _ Access) {
+		server.OnWrite = func(*unstructured.Unstructured) {} // all is as it is put
+		set := read(t, `{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: agent, namespace: default, generation: 1}, status: {observedGeneration: 1,
+			desiredNumberScheduled: 3, currentNumberScheduled: 3, updatedNumberScheduled: 3, numberAvailable: 2, numberReady: 2}}`)
+		node := func(ready string) {
+			server.Put(read(t, `{apiVersion: v1, kind: Node, metadata: {name: node3}, status: {conditions: [{type: Ready, status: "`+ready+`"}]}}`)[0])
+		}
+		server.AddNode("node1", true)
+		server.AddNode("node2", true)
+		server.Put(set[0])
+		node("False")
+		if missing, err := c.NotReady(t.Context(), set...); missing == "" || err != nil {
+			t.Errorf("a node that is not ready yet: %q, %v", missing, err)
+		}
+		time.AfterFunc(40*time.Second, func() { node("Unknown") }) // the node-monitor-grace-period
+		if err := c.WaitReady(t.Context(), set...); err != nil {
+			t.Error(err)
+		}
+		if missing, err := c.NotReady(t.Context(), set...); missing != "" || err != nil {
+			t.Errorf("%q, %v", missing, err)
+		}
+		lost := set[0].DeepCopy()
+		_ = unstructured.SetNestedField(lost.Object, int64(1), "status", "numberAvailable")
+		server.Put(lost)
+		if missing, err := c.NotReady(t.Context(), set...); missing == "" || err != nil {
+			t.Errorf("one more lacks: %q, %v", missing, err)
+		}
+	})
+}
+
 func TestFailedJobIsNotWaitedFor(t *testing.T) {
 	server := kubetest.New()
 	server.OnWrite = func(obj *unstructured.Unstructured) {

@@ -9,7 +9,7 @@ import (
 // NotReady returns what WaitReady would wait for, "" if nothing.
 func (c *Client) NotReady(ctx context.Context, objs ...*unstructured.Unstructured) (string, error) {
 	for _, obj := range objs {
-		if missing, err := c.missing(ctx, obj, rolledOut); err != nil || missing != "" {
+		if missing, err := c.missing(ctx, obj, c.rolledOut(ctx)); err != nil || missing != "" {
 			return missing, err
 		}
 	}

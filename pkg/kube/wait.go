@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,25 +34,52 @@ type verdict func(live *unstructured.Unstructured) (done bool, seen string, err 
 // the error then says what was last seen of the object, its pods and its events.
 func (c *Client) WaitReady(ctx context.Context, objs ...*unstructured.Unstructured) error {
 	for _, obj := range objs {
-		if err := c.wait(ctx, "waiting for "+title(obj), obj, rolledOut); err != nil {
+		if err := c.wait(ctx, "waiting for "+title(obj), obj, c.rolledOut(ctx)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func rolledOut(live *unstructured.Unstructured) (bool, string, error) {
-	if live == nil {
-		return false, "it does not exist", nil
+// rolledOut judges by the rules of kstatus; but a DaemonSet owes no pods to machines that
+// are lost.
+func (c *Client) rolledOut(ctx context.Context) verdict {
+	return func(live *unstructured.Unstructured) (bool, string, error) {
+		if live == nil {
+			return false, "it does not exist", nil
+		}
+		result, err := status.Compute(live)
+		if err != nil {
+			return false, "", err
+		}
+		if result.Status == status.FailedStatus && live.GetKind() == "Job" { // others, such as a Deployment that is late, may still come right
+			return false, "", errors.New(result.Message)
+		}
+		done := result.Status == status.CurrentStatus || live.GetKind() == "DaemonSet" && c.withoutLost(ctx, live)
+		return done, result.Message, nil
 	}
-	result, err := status.Compute(live)
+}
+
+// withoutLost reports whether a DaemonSet is rolled out but for nodes whose kubelets have
+// not been heard of for so long that Kubernetes gave them up.
+func (c *Client) withoutLost(ctx context.Context, live *unstructured.Unstructured) bool {
+	const desired = "desiredNumberScheduled"
+	nodes, err := c.Typed.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return false, "", err
+		return false // what is missing is told
 	}
-	if result.Status == status.FailedStatus && live.GetKind() == "Job" { // others, such as a Deployment that is late, may still come right
-		return false, "", errors.New(result.Message)
+	lost := slices.DeleteFunc(nodes.Items, func(n corev1.Node) bool {
+		return !slices.ContainsFunc(n.Status.Conditions, func(is corev1.NodeCondition) bool {
+			return is.Type == corev1.NodeReady && is.Status == corev1.ConditionUnknown
+		})
+	})
+	owed := live.DeepCopy()
+	n, _, _ := unstructured.NestedInt64(owed.Object, "status", desired)
+	if len(lost) == 0 || n <= int64(len(lost)) || unstructured.SetNestedField(owed.Object, n-int64(len(lost)), "status", desired) != nil {
+		return false
 	}
-	return result.Status == status.CurrentStatus, result.Message, nil
+	result, err := status.Compute(owed)
+	return err == nil && result.Status == status.CurrentStatus
 }
 
 // WaitNodeReady waits until a node is Ready, as WaitReady does.
