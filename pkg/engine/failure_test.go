@@ -213,3 +213,16 @@ func TestRollbackFails(t *testing.T) {
 		t.Errorf("%d restored: %v", r.Restored, r.err)
 	}
 }
+
+// TestRollbackOfLostHost has a host that nobody can ask any more: the others' steps are undone all the same.
+func TestRollbackOfLostHost(t *testing.T) {
+	lost := func(name string) step.Step {
+		return act{Name: name, Run: fails(nil), Undo: fails(fault.Transient(errors.New("lost")))}
+	}
+	r := run(t.Context(), t, engine.Engine{Rollback: true}, task("t", []string{"a"}, lost("x"),
+		plan.On("m", act{Name: "w", Run: fails(nil), Undo: fails(nil)}), lost("y"), act{Name: "z", Run: fails(errBroken)}))
+	r.expect(t, map[string]string{"t/x@a": "changed", "t/w-for-a@m": "changed restored", "t/y@a": "changed restored", "t/z@a": "failed"})
+	if r.Restored != 1 || strings.Count(r.err.Error(), "lost") != 1 {
+		t.Errorf("%d restored: %v", r.Restored, r.err)
+	}
+}

@@ -114,20 +114,26 @@ func (r *run) remember(n *plan.Node, fn func(context.Context) error) {
 	r.undo[key] = append(r.undo[key], undo{n, fn})
 }
 
-// rollBack undoes, newest first, what this run changed in the task of n for its host.
+// rollBack undoes, newest first, what this run changed in the task of n for its host. A
+// host that is lost is told of once, and not asked again.
 func (r *run) rollBack(ctx context.Context, n *plan.Node) {
 	key := n.Task + "@" + n.Subject()
 	r.mu.Lock()
 	list := r.undo[key]
 	delete(r.undo, key)
 	r.mu.Unlock()
+	lost := map[string]bool{}
 	for _, u := range slices.Backward(list) {
+		if lost[u.node.Host] {
+			continue
+		}
 		ev := Event{Status: Restored}
 		ctx, cancel := context.WithTimeout(ctx, options(u.node).Timeout)
 		if err := u.fn(ctx); err != nil {
 			err = fmt.Errorf("rolling back: %w", err)
 			ev.Error, ev.Advice = err.Error(), fault.Advice(err)
 			r.failed(u.node, err)
+			lost[u.node.Host] = fault.IsTransient(err)
 		}
 		cancel()
 		r.emit(u.node, ev)
