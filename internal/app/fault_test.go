@@ -70,8 +70,11 @@ func smaller(config string) string {
 var joined = regexp.MustCompile(`(?m)^(/var/lib/kubelet/pki/kubelet-client-join\.pem .*\n)(    .*\n)+`)
 
 // undisturbed runs a row, with one worker, as it should be.
-func undisturbed(t *testing.T, name string) (e ending) {
-	e = ending{config: smaller(row(t, name)), certs: t.TempDir(), hosts: map[string]string{}, rebooted: map[string]string{}, commands: map[string]int{}}
+func undisturbed(t *testing.T, name string) ending { return ended(t, name, smaller(row(t, name))) }
+
+// ended runs a configuration of a row as it should be.
+func ended(t *testing.T, name, config string) (e ending) {
+	e = ending{config: config, certs: t.TempDir(), hosts: map[string]string{}, rebooted: map[string]string{}, commands: map[string]int{}}
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, e.config, "")
 		scripts := &runnertest.Kill{}

@@ -50,8 +50,12 @@ func Create(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	res, err := s.run(ctx, "create", pipeline.Create)
-	if err == nil && !o.DryRun {
-		res.Kubeconfig, err = s.writeKubeconfig()
+	if res == nil || o.DryRun {
+		return res, err
+	}
+	path, failed := s.writeKubeconfig() // what is there can be looked at, after a failure too
+	if err == nil {
+		res.Kubeconfig, err = path, failed
 	}
 	return res, err
 }

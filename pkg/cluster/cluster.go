@@ -107,6 +107,12 @@ func (c *Cluster) Workers() []string {
 	return slices.DeleteFunc(c.Nodes(), func(n string) bool { return c.Host(n).Is(v1alpha1.RoleMaster) })
 }
 
+// SpareWorkers returns the workers that the control plane does without: they are no
+// members of etcd.
+func (c *Cluster) SpareWorkers() []string {
+	return slices.DeleteFunc(c.Workers(), func(n string) bool { return c.Host(n).Is(v1alpha1.RoleEtcd) })
+}
+
 // Etcd returns the hosts that are etcd members.
 func (c *Cluster) Etcd() []string { return c.Hosts(v1alpha1.RoleEtcd) }
 

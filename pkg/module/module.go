@@ -2,6 +2,8 @@
 package module
 
 import (
+	"slices"
+
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/plan"
@@ -72,7 +74,18 @@ func Addons(c *cluster.Cluster) plan.Part {
 	return plan.Module{Name: "addons", Parts: []plan.Part{plan.Parallel{task.Network(c), task.DNS(c)}}}
 }
 
+// Spare lets workers fail in p, as long as one is left for what runs in every cluster.
+func Spare(c *cluster.Cluster, p plan.Part) plan.Part {
+	return plan.Tolerate(max(0, len(c.SpareWorkers())-1), p)
+}
+
 // Ready waits until the cluster works.
 func Ready(c *cluster.Cluster) plan.Part {
-	return plan.Module{Name: "verify", Parts: []plan.Part{plan.If(c.Balancer() != "", task.Endpoint(c)), task.Ready(c, c.Nodes()), task.AddonsReady(c)}}
+	workers := c.SpareWorkers()
+	others := slices.DeleteFunc(c.Nodes(), func(h string) bool { return slices.Contains(workers, h) })
+	return plan.Module{Name: "verify", Parts: []plan.Part{
+		plan.If(c.Balancer() != "", Spare(c, task.Endpoint(c))),
+		plan.Parallel{task.Ready(c, others), Spare(c, task.Ready(c, workers))},
+		task.AddonsReady(c),
+	}}
 }

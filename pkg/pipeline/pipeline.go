@@ -4,7 +4,6 @@ package pipeline
 import (
 	"slices"
 
-	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/module"
 	"github.com/kubexm/kubexm/pkg/plan"
@@ -12,17 +11,17 @@ import (
 )
 
 // Create makes a cluster: downloads, control plane and workers side by side, and
-// each worker joins as soon as both it and the API server are ready.
+// each worker joins as soon as both it and the API server are ready. Workers that fail
+// hold back nobody else, while one is left.
 func Create(c *cluster.Cluster) plan.Pipeline {
 	downloads, api, prepared := plan.NewGate("downloads"), plan.NewGate("API server"), plan.NewGate("masters and etcd prepared")
-	members := func(h string) bool { return c.Host(h).Is(v1alpha1.RoleEtcd) }
-	workers := slices.DeleteFunc(c.Workers(), members)
-	both := slices.DeleteFunc(c.Workers(), func(h string) bool { return !members(h) }) // members of etcd, too
+	workers := c.SpareWorkers()
+	both := slices.DeleteFunc(c.Workers(), func(h string) bool { return slices.Contains(workers, h) }) // members of etcd, too
 	return plan.Pipeline{Name: "create", Parts: []plan.Part{
 		plan.Parallel{
 			downloads.Opens(task.Download(c)),
 			plan.Module{Parts: []plan.Part{prepared.Opens(task.Prepare(c, c.Control())), module.Masters(c, downloads, api)}},
-			plan.PerHost{task.Prepare(c, workers), module.Machines(c, workers, downloads), module.Join(c, workers, api)},
+			module.Spare(c, plan.PerHost{task.Prepare(c, workers), module.Machines(c, workers, downloads), module.Join(c, workers, api)}),
 			plan.PerHost{prepared.Holds(module.Machines(c, both, downloads)), module.Join(c, both, api)},
 			module.LoadBalancers(c),
 		},

@@ -25,6 +25,7 @@ type builder struct {
 	seen    map[ID]bool
 	open    map[*Gate][]ID
 	batches map[string]*batch // of a task with Serial, by its path
+	spare   int               // hosts that may fail in each task, see Tolerate
 	errs    []error
 }
 
@@ -75,6 +76,8 @@ func (p PerHost) hosts(only hostFilter) (hosts []string) {
 				walk(q)
 			case PerHost:
 				walk(q)
+			case tolerant:
+				walk([]Part{q.Part})
 			case opener:
 				walk([]Part{q.Part})
 			case holder:
@@ -94,8 +97,16 @@ type batch struct {
 	exits []ID // of the hosts of this batch
 }
 
+func (t tolerant) build(b *builder, path string, hosts hostFilter, after []ID) []ID {
+	outer := b.spare
+	b.spare = t.most
+	defer func() { b.spare = outer }()
+	return t.Part.build(b, path, hosts, after)
+}
+
 func (t Task) build(b *builder, path string, only hostFilter, after []ID) []ID {
 	path = join(path, t.Name)
+	t.MaxFailures = max(t.MaxFailures, b.spare)
 	now := &batch{}
 	if old := b.batches[path]; old != nil {
 		now = old

@@ -37,6 +37,15 @@ type Parallel []Part
 // others are still at an earlier part. Batches and delegated steps keep their order.
 type PerHost []Part
 
+// Tolerate lets up to n hosts fail in each task of p before what comes after is held back.
+// A host that failed is left alone from there on.
+func Tolerate(n int, p Part) Part { return tolerant{p, n} }
+
+type tolerant struct {
+	Part
+	most int
+}
+
 type delegated struct {
 	step.Step
 	host string

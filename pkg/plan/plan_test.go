@@ -93,6 +93,12 @@ p/u/x@a <- p/t/x@a`},
 		"but one that tolerates a failure has one": {one(plan.Task{Name: "t", Hosts: ab[:1], MaxFailures: 1, Steps: steps("x")}), `
 p/t/x@a <-
 p/t/done <- p/t/x@a`},
+		"a part may tolerate failures in each of its tasks": {one(plan.Tolerate(1, plan.PerHost{task("t", ab[:1], "x"), task("u", ab[:1], "x")}), task("v", ab[:1], "x")), `
+p/t/x@a <-
+p/t/done <- p/t/x@a
+p/u/x@a <- p/t/done
+p/u/done <- p/u/x@a
+p/v/x@a <- p/u/done`},
 		"tasks without hosts or steps are passed through": {one(task("t", ab[:1], "x"), task("none", nil, "x"), task("empty", ab), plan.Module{}, plan.Parallel{}, plan.PerHost{}, task("u", ab[:1], "x")), `
 p/t/x@a <-
 p/u/x@a <- p/t/x@a`},

@@ -34,6 +34,13 @@ type result struct {
 	Result     string `json:"result"`
 	ExitCode   int    `json:"exitCode"`
 	RoundTrips map[string]int64
+	Cluster    string   `json:"cluster"`
+	Run        string   `json:"run"`
+	Dir        string   `json:"dir"`
+	Kubeconfig string   `json:"kubeconfig"`
+	Missing    []string `json:"missing"`
+	Result     string   `json:"result"`
+	ExitCode   int      `json:"exitCode"`
 	Summary    struct{ Total, OK, Changed, Pending, Failed, Skipped, Restored int }
 	Errors     []struct {
 		What, Error, Advice string
