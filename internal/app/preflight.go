@@ -116,17 +116,20 @@ func (s *session) tryPorts(ctx context.Context) []*HostError {
 	return s.each(func(h *v1alpha1.Host) error {
 		links := s.cluster.Links(h.Name)
 		facts := s.cluster.Facts[h.Name]
-		if len(links) == 0 || facts == nil {
-			return nil
+		addresses := make([]string, 0, len(links)+1)
+		for _, l := range links {
+			addresses = append(addresses, s.cluster.LinkAddress(l))
 		}
-		addresses := make([]string, len(links))
-		for i, l := range links {
-			addresses[i] = s.cluster.LinkAddress(l)
+		if vip := s.cluster.VIPAddress(h.Name); vip != "" {
+			addresses = append(addresses, vip)
+		}
+		if len(addresses) == 0 || facts == nil {
+			return nil
 		}
 		ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer in %s", patience))
 		defer cancel()
-		unreached, err := s.hosts[h.Name].Reach(ctx, addresses)
-		facts.Unreached = unreached
+		tried, err := s.hosts[h.Name].Reach(ctx, addresses)
+		facts.Tried = tried
 		return err
 	})
 }

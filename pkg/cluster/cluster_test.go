@@ -142,10 +142,10 @@ var unfit = map[string]func(*runner.Facts){
 	"proxy for others": func(f *runner.Facts) { f.Proxied, f.NoProxy = true, "10.0.0.0/8" },
 	"proxy for nobody": func(f *runner.Facts) { f.Proxied, f.NoProxy = true, "*" },
 	"out of reach": func(f *runner.Facts) {
-		f.Unreached = map[string]string{"10.0.0.11:6443": "no answer in 2 seconds", "10.0.0.12:10250": "no route to host", "192.0.2.1:1": "not asked"}
+		f.Tried = map[string]string{"10.0.0.11:6443": "no answer in 2 seconds", "10.0.0.12:10250": "no route to host", "192.0.2.1:1": "not asked"}
 	},
 	"out of reach behind firewalls": func(f *runner.Facts) {
-		f.Unreached, f.Firewalls = map[string]string{"10.0.0.11:6443": "no route to host", "10.0.0.12:10250": "no route to host"}, []string{"firewalld"}
+		f.Tried, f.Firewalls = map[string]string{"10.0.0.11:6443": "no route to host", "10.0.0.12:10250": "no route to host"}, []string{"firewalld"}
 	},
 }
 
@@ -176,7 +176,7 @@ func well(spoil func(*runner.Facts)) func(string, *runner.Facts) {
 // TestPreflight shows what each check finds, on a master and on a worker, and
 // that each can be skipped.
 func TestPreflight(t *testing.T) {
-	found := map[string]bool{"vip": true, cluster.EtcdCheck: true} // TestVIP, package app
+	found := map[string]bool{"vip": true, cluster.EtcdCheck: true, "load-balancer": true} // TestVIP, TestBalancers, package app
 	for name, spoil := range unfit {
 		t.Run(name, func(t *testing.T) {
 			c := clustertest.New(t, "  kubernetes: {proxyMode: nftables}\n", well(spoil))

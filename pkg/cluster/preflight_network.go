@@ -38,7 +38,36 @@ var networkChecks = []check{
 		}) {
 			return Finding{Found: vip + " is an address of the host", Needed: "an address that nobody has", Fix: "choose another spec.loadBalancer.vip, or take the address off the host"}
 		}
+		if why, tried := f.Tried[c.VIPAddress(h.Name)]; tried && why == "" {
+			return Finding{
+				Found: vip + " answers: a machine has it already, of another cluster perhaps", Needed: "an address that nobody has",
+				Fix: "choose another spec.loadBalancer.vip, or take the address off that machine (ip neigh show " + vip + " tells its MAC address)",
+			}
+		}
 		return Finding{}
+	}},
+	{"load-balancer", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		proxy := c.Proxy()
+		if f.Env["cluster"] != "" || proxy == "" || !h.Is(v1alpha1.RoleLoadBalancer) && c.EndpointIP(h.Name) != "127.0.0.1" {
+			return Finding{} // none of ours is to run there, or it does
+		}
+		found := Finding{
+			Needed: "a machine on which " + proxy + " and keepalived work for this cluster alone",
+			Fix:    "take another machine, or remove what they serve there: kubexm would give them another configuration",
+		}
+		var runs []string
+		for _, port := range slices.Sorted(maps.Keys(f.Listening)) {
+			if f.Listening[port] == proxy {
+				runs = append(runs, fmt.Sprintf("%s on port %d", proxy, port))
+			}
+		}
+		if f.Keepalived && h.Is(v1alpha1.RoleLoadBalancer) {
+			runs = append(runs, "keepalived")
+		}
+		if runs != nil {
+			found.Found = "somebody's " + strings.Join(runs, ", ")
+		}
+		return found
 	}},
 	{"resolv-conf", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
 		_, chosen := c.Spec.Kubernetes.Kubelet.Config["resolvConf"]
@@ -109,7 +138,7 @@ var networkChecks = []check{
 		ports := map[string][]string{} // by what came of them
 		excused := true
 		for _, l := range c.Links(h.Name) {
-			if why := f.Unreached[c.LinkAddress(l)]; why != "" {
+			if why := f.Tried[c.LinkAddress(l)]; why != "" {
 				ports[why] = append(ports[why], fmt.Sprintf("port %d of %s", l.Port, l.Host))
 				excused = excused && len(f.Firewalls)+len(c.FactsOf(l.Host).Firewalls) > 0
 			}
@@ -225,6 +254,16 @@ func (c *Cluster) Links(from string) []Link {
 // LinkAddress is where a host tries a link.
 func (c *Cluster) LinkAddress(l Link) string {
 	return net.JoinHostPort(c.IP(l.Host), strconv.Itoa(l.Port))
+}
+
+// VIPAddress is where a host that is to hold the virtual address tries whether anybody has
+// it yet; empty: it does not, or the cluster may have it.
+func (c *Cluster) VIPAddress(host string) string {
+	began := func(h string) bool { return c.sharesVIP(c.Host(h)) && c.member(c.FactsOf(h)) }
+	if !c.sharesVIP(c.Host(host)) || slices.ContainsFunc(c.All(), began) {
+		return ""
+	}
+	return net.JoinHostPort(c.Spec.LoadBalancer.VIP, strconv.Itoa(c.APIPort()))
 }
 
 // sharesVIP reports whether the host may hold the virtual address on one of its interfaces.

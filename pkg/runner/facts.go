@@ -37,6 +37,7 @@ type Facts struct {
 	NoProxy        string            `json:"noProxy"`      // what they reach without it
 	TimeServices   []string          `json:"timeServices"` // that run
 	Firewalls      []string          `json:"firewalls"`    // that are on
+	Keepalived     bool              `json:"keepalived"`   // runs
 	Enforcing      bool              `json:"enforcing"`    // SELinux refuses what its policy does not allow
 	Listening      map[int]string    `json:"listening"`    // TCP port: process that listens; empty: the kernel, as for NFS
 	Features       map[string]bool   `json:"features"`     // what the kernel can do, see Feature*
@@ -46,7 +47,7 @@ type Facts struct {
 	Filled         []string          `json:"filled"`       // directories asked about that hold something
 	Env            map[string]string `json:"env"`          // kubexm's own record on the host: cluster=NAME, id=pin of its authority
 
-	Unreached map[string]string `json:"-"` // why addresses of other hosts are out of reach, where that was tried: see Reach
+	Tried map[string]string `json:"-"` // addresses that the host tried, and why they are out of reach: see Reach
 }
 
 // Kernel features: there as a module that can be loaded, or built in.
@@ -67,9 +68,9 @@ var featureOf = map[string]string{
 	"ip_vs_in": FeatureIPVS, "ip_vs_in_hook": FeatureIPVS, "vxlan_xmit": FeatureVXLAN,
 }
 
-// factUnits are asked whether they run: time services, and a firewall. Of ufw its
+// factUnits are asked whether they run: time services, a firewall, and keepalived. Of ufw its
 // own configuration is asked: its unit runs without rules, too.
-var factUnits = []string{"chronyd", "chrony", "ntpd", "ntp", "ntpsec", "openntpd", "systemd-timesyncd", "firewalld"}
+var factUnits = []string{"chronyd", "chrony", "ntpd", "ntp", "ntpsec", "openntpd", "systemd-timesyncd", "firewalld", "keepalived"}
 
 // capSysResource is the bit of CAP_SYS_RESOURCE, linux/capability.h.
 const capSysResource = 24
@@ -262,6 +263,8 @@ func (f *Facts) services(sec map[string][]string) {
 		case state != "active" || i >= len(factUnits):
 		case factUnits[i] == "firewalld":
 			f.Firewalls = append(f.Firewalls, factUnits[i])
+		case factUnits[i] == "keepalived":
+			f.Keepalived = true
 		default:
 			f.TimeServices = append(f.TimeServices, factUnits[i])
 		}

@@ -27,13 +27,6 @@ type event struct {
 
 // result is the last line of `-o json`.
 type result struct {
-	Cluster    string `json:"cluster"`
-	Run        string `json:"run"`
-	Dir        string `json:"dir"`
-	Kubeconfig string `json:"kubeconfig"`
-	Result     string `json:"result"`
-	ExitCode   int    `json:"exitCode"`
-	RoundTrips map[string]int64
 	Cluster    string   `json:"cluster"`
 	Run        string   `json:"run"`
 	Dir        string   `json:"dir"`
@@ -41,6 +34,7 @@ type result struct {
 	Missing    []string `json:"missing"`
 	Result     string   `json:"result"`
 	ExitCode   int      `json:"exitCode"`
+	RoundTrips map[string]int64
 	Summary    struct{ Total, OK, Changed, Pending, Failed, Skipped, Restored int }
 	Errors     []struct {
 		What, Error, Advice string

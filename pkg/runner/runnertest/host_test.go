@@ -242,7 +242,7 @@ func TestBlocked(t *testing.T) {
 	h.Blocked = map[string]string{"10.0.0.12:10250": "No route to host", "10.0.0.13:2379": ""}
 	h.Serve("10.0.0.14:6443", func() (net.Conn, error) { return nil, net.ErrClosed })
 	got, err := h.Runner().Reach(t.Context(), []string{"10.0.0.12:10250", "10.0.0.13:2379", "10.0.0.14:6443", "10.0.0.14:2380"})
-	want := map[string]string{"10.0.0.12:10250": "no route to host", "10.0.0.13:2379": "no answer in 2 seconds"}
+	want := map[string]string{"10.0.0.12:10250": "no route to host", "10.0.0.13:2379": "no answer in 2 seconds", "10.0.0.14:6443": "", "10.0.0.14:2380": ""}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Error(diff, err)
 	}

@@ -138,8 +138,9 @@ func Keepalived(c *cluster.Cluster, host string) step.Step {
 	return unit
 }
 
-// RouterID tells virtual routers apart. They speak to their own peers alone: that two of
-// different subnets have the same last byte does no harm.
+// RouterID tells virtual routers apart. They speak to their own peers alone, and listen to
+// no multicast group, unless there is but one of them: another router of that number in
+// the network does no harm.
 func RouterID(vip string) int {
 	ip, err := netip.ParseAddr(vip)
 	if err != nil || !ip.Is4() {

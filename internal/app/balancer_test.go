@@ -1,0 +1,59 @@
+package app_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// TestSharedBalancers makes a cluster whose load balancers, or whose virtual address,
+// another cluster has: it is refused before anything is touched.
+func TestSharedBalancers(t *testing.T) {
+	for name, test := range map[string]struct {
+		spoil func(w *world)
+		want  []string
+	}{
+		"another cluster's machines": {func(w *world) {
+			for _, lb := range []string{"lb1", "lb2"} {
+				w.hosts[lb].Put("/var/lib/kubexm/env", "cluster=first\n", 0o644)
+			}
+		}, []string{"lb1  owner: found part of the kubexm cluster first", "lb2  owner: found part of the kubexm cluster first"}},
+		"another cluster's address": {func(w *world) {
+			for _, h := range w.hosts {
+				h.Blocked = nil
+			}
+		}, []string{"lb1  vip: found 10.0.0.100 answers", "lb2  vip: found 10.0.0.100 answers"}},
+		"somebody's load balancer": {func(w *world) {
+			lb := w.hosts["lb2"]
+			lb.Listen(8443, "nginx")
+			lb.Put("/usr/sbin/keepalived", "ELF", 0o755)
+			lb.Put("/usr/lib/systemd/system/keepalived.service", "[Service]\nExecStart=/usr/sbin/keepalived\n", 0o644)
+			_, err := lb.Runner().Sh(w.Context(), "systemctl start keepalived")
+			w.must(err)
+			lb.ClearLog()
+		}, []string{"lb2  load-balancer: found somebody's nginx on port 8443, keepalived"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t, row(t, "row21"), "")
+				test.spoil(w)
+				_, err := w.attempt(t.Context()).create()
+				if fault.ExitCode(err) != fault.ExitPreflight {
+					t.Fatalf("exit code %d: %v", fault.ExitCode(err), err)
+				}
+				for _, want := range test.want {
+					if !strings.Contains(err.Error(), want) {
+						t.Errorf("it does not say %q:\n%v", want, err)
+					}
+				}
+				for name, h := range w.hosts {
+					if log := h.Log(); len(log) > 0 {
+						t.Errorf("%s was touched: %s", name, log)
+					}
+				}
+			})
+		})
+	}
+}
