@@ -50,7 +50,8 @@ type change struct{ field, was, is string }
 func (c change) String() string { return fmt.Sprintf("spec.%s: %s -> %s", c.field, c.was, c.is) }
 
 // changes compares the configuration with the one that the cluster was last made
-// with; nil where there is none. Hosts that are new are no change.
+// with; nil where there is none. Hosts that are new are no change, nor are those that
+// are gone and that no run came to.
 func (s *session) changes() ([]change, error) {
 	was, err := os.ReadFile(filepath.Join(s.dir, resolvedFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -69,13 +70,23 @@ func (s *session) changes() ([]change, error) {
 		return nil, err
 	}
 	var all []change
+	var reached map[string]bool
 	both := maps.Clone(before)
 	maps.Copy(both, now)
 	for _, f := range slices.Sorted(maps.Keys(both)) {
-		switch host := hostOf(f); {
+		host := hostOf(f)
+		gone := host != "" && now[host+".name"] == ""
+		if gone && reached == nil {
+			if reached, err = touched(s.dir); err != nil {
+				return nil, err
+			}
+		}
+		_, known := reached[strings.TrimPrefix(host, "hosts.")]
+		switch {
 		case before[f] == now[f]:
 		case f == host+".roles" && before[f] == "" && founding.MatchString(now[f]):
 			all = append(all, change{f, "(none)", now[f]})
+		case gone && len(reached) > 0 && !known:
 		case host == "" || f == host+".name" && now[f] == "" || before[host+".name"] != "" && now[host+".name"] != "":
 			all = append(all, change{f, cmp.Or(before[f], "(none)"), cmp.Or(now[f], "(none)")})
 		}

@@ -81,3 +81,23 @@ func missing(t *testing.T, w *world) {
 	w.must(err)
 	same(t, "hosts after delete", before, w.snapshot())
 }
+
+// TestMissingForGood takes a worker out of the configuration that never was there.
+func TestMissingForGood(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, row(t, "row1"), "")
+		w.hosts["node3"].SetDown(true)
+		a := w.attempt(t.Context())
+		a.AllowMissing = true
+		_, err := a.create()
+		w.must(err)
+		w.configure(smaller(row(t, "row1")))
+		_, err = w.attempt(t.Context()).create()
+		w.must(err)
+		if hosts, _ := w.hosts["node1"].Get("/etc/hosts"); strings.Contains(hosts, "node3") {
+			t.Errorf("node1 still knows node3:\n%s", hosts)
+		}
+		_, err = w.attempt(t.Context()).delete()
+		w.must(err)
+	})
+}

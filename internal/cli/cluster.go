@@ -20,7 +20,8 @@ every node is Ready.
 
 Every step looks first and changes only what is not as it should be: run it again
 at any time, a second run changes nothing. When a step fails, what this run
-changed in its task is rolled back; the rest stays, and --resume goes on.
+changed in its task is rolled back; the rest stays, and --resume goes on. A worker
+that fails, or dies, does not keep the others from becoming nodes.
 
 A machine that cannot be reached stops it before anything is touched. With
 --allow-missing it makes the cluster without workers that are down; run it again
