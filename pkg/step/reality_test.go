@@ -82,11 +82,11 @@ func TestServiceStateOnRealShells(t *testing.T) {
 			}
 			s.Put("/programs/systemctl", fmt.Sprintf(`#!/bin/sh
 case "$*" in
-"show etcd -p ActiveState,UnitFileState,NeedDaemonReload,MainPID") echo UnitFileState=enabled; echo ActiveState=active; echo MainPID=%[1]d; echo NeedDaemonReload=no;;
+"show etcd -p ActiveState,UnitFileState,Environment,MainPID") echo UnitFileState=enabled; echo ActiveState=active; echo MainPID=%[1]d; echo "Environment=A=1 %[2]s";;
 "show etcd -p MainPID") echo MainPID=%[1]d;;
 *) exit 1;;
 esac
-`, process.Process.Pid), 0o755)
+`, process.Process.Pid, digest), 0o755)
 			c, err := service.Precheck(t.Context(), s.Runner())
 			if err != nil || current != (c == nil) {
 				t.Errorf("%s, process with %s: got %+v, %v", shell, env, c, err)

@@ -50,8 +50,9 @@ func (s Service) files() (Files, string, error) {
 // environment or none, for a moment after the start: systemd waits for the program
 // only with Type=exec, unknown before version 240. (And systemctl before 230 has no
 // --value.) A program that writes its title over its environment has that in a file,
-// see Unit.Titled.
-const state = `systemctl show %[1]s -p ActiveState,UnitFileState,NeedDaemonReload,MainPID
+// see Unit.Titled. What systemd holds of the unit is told by the digest in there, too:
+// NeedDaemonReload of systemd 257 is "yes" for all units when any has been enabled.
+const state = `systemctl show %[1]s -p ActiveState,UnitFileState,Environment,MainPID
 p=$(systemctl show %[1]s -p MainPID); p=${p#*=}; i=0; env=
 while [ "${p:-0}" -gt 0 ] && [ $i -lt 40 ] && exe=$(readlink "/proc/$p/exe"); do
 env=$(tr '\0' '\n' <"/proc/$p/environ"); case $exe in */systemd|*/systemd-executor) env= ;; esac
@@ -77,8 +78,16 @@ func (s Service) Precheck(ctx context.Context, r *runner.Runner) (*Change, error
 		k, v, _ := strings.Cut(l, "=")
 		have[k] = v
 	}
+	for v := range strings.FieldsSeq(have["Environment"]) {
+		if v, ok := strings.CutPrefix(v, "KUBEXM_DIGEST="); ok {
+			have["loaded unit"] = v
+		}
+	}
 	g := files.gap(old)
-	want := map[string]string{"UnitFileState": "enabled", "NeedDaemonReload": "no"}
+	want := map[string]string{"UnitFileState": "enabled"}
+	if g.diff == "" {
+		want["loaded unit"] = digest
+	}
 	held := have["held"] == "yes"
 	if !held {
 		want["ActiveState"] = "active"
@@ -96,8 +105,10 @@ func (s Service) Precheck(ctx context.Context, r *runner.Runner) (*Change, error
 		return nil, nil
 	}
 	return &Change{
-		Diff:     diff,
-		Run:      func(ctx context.Context) error { return s.run(ctx, r, g, have["UnitFileState"] == "enabled", held) },
+		Diff: diff,
+		Run: func(ctx context.Context) error {
+			return s.run(ctx, r, g, digest, have["UnitFileState"] == "enabled", held)
+		},
 		Rollback: s.rollback(r, g, have["ActiveState"] == "active", have["UnitFileState"] == "enabled"),
 	}, nil
 }
@@ -106,10 +117,10 @@ func (s Service) Precheck(ctx context.Context, r *runner.Runner) (*Change, error
 // anew takes long; systemd reads one that it does not hold by itself. A service that is enabled
 // because kubexm has installed its package is no older than kubexm.
 const bring = `noted %[4]s || if noted %[5]s; then note %[4]s; else note %[1]s; fi; files; systemctl -q --no-reload enable %[2]s
-if systemctl show %[2]s -p LoadState,NeedDaemonReload | grep -qvxE 'LoadState=loaded|NeedDaemonReload=no'; then systemctl daemon-reload; fi
+case $(systemctl show %[2]s -p Environment) in *KUBEXM_DIGEST=%[6]s*) ;; *) systemctl daemon-reload;; esac
 systemctl reset-failed %[2]s 2>/dev/null || true; systemctl %[3]s %[2]s`
 
-func (s Service) run(ctx context.Context, r *runner.Runner, g gap, wasEnabled, held bool) error {
+func (s Service) run(ctx context.Context, r *runner.Runner, g gap, digest string, wasEnabled, held bool) error {
 	// Noted first, so that Restore knows of the unit whatever happens next; as a new unit
 	// also when an earlier run has enabled it.
 	verb, act := "unit", "restart"
@@ -120,7 +131,7 @@ func (s Service) run(ctx context.Context, r *runner.Runner, g gap, wasEnabled, h
 		act = "try-restart"
 	}
 	n := runner.Quote(s.Name)
-	script := fmt.Sprintf(bring, runner.Quote(verb+" "+s.Name), n, act, runner.Quote("unit "+s.Name), runner.Quote("package "+s.Name))
+	script := fmt.Sprintf(bring, runner.Quote(verb+" "+s.Name), n, act, runner.Quote("unit "+s.Name), runner.Quote("package "+s.Name), digest)
 	if _, err := r.Change(ctx, script, g.put...); err != nil {
 		err = fmt.Errorf("%w\n%s", err, Journal(ctx, r, s.Name))
 		return fault.Advise(err, "look at the host: journalctl -u "+n+"; --no-rollback keeps everything as it is")

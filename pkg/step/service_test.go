@@ -75,10 +75,16 @@ func TestServiceRestarts(t *testing.T) {
 			edit("--flag", "--other")(t, h)
 			sh("systemctl daemon-reload; systemctl restart etcd")(t, h)
 		}, diff: "--flag"},
-		"drop-in gone":                          {disturb: sh("rm " + dropIn), diff: "--flag"},
-		"digest in the drop-in changed":         {disturb: edit("KUBEXM_DIGEST=", "KUBEXM_DIGEST=old"), diff: "KUBEXM_DIGEST=old"},
-		"unit changed":                          {disturb: sh("echo >>/etc/systemd/system/etcd.service"), diff: "+++ /etc/systemd/system/etcd.service"},
-		"another drop-in without a reload":      {disturb: sh(`echo '[Service]' >/etc/systemd/system/etcd.service.d/z.conf`), diff: `NeedDaemonReload "yes" -> "no"`},
+		"drop-in gone":                     {disturb: sh("rm " + dropIn), diff: "--flag"},
+		"digest in the drop-in changed":    {disturb: edit("KUBEXM_DIGEST=", "KUBEXM_DIGEST=old"), diff: "KUBEXM_DIGEST=old"},
+		"unit changed":                     {disturb: sh("echo >>/etc/systemd/system/etcd.service"), diff: "+++ /etc/systemd/system/etcd.service"},
+		"another drop-in without a reload": {disturb: sh(`echo '[Service]' >/etc/systemd/system/etcd.service.d/z.conf`), none: true},
+		"older unit in force": {disturb: func(t *testing.T, h *runnertest.Host) {
+			text, _ := h.Get(dropIn)
+			h.Put(dropIn, strings.Replace(text, "KUBEXM_DIGEST=", "KUBEXM_DIGEST=0ld", 1), 0o644)
+			sh("systemctl daemon-reload")(t, h)
+			h.Put(dropIn, text, 0o644)
+		}, diff: `loaded unit "0ld`},
 		"process started with an older drop-in": {disturb: olderProcess, diff: `KUBEXM_DIGEST "0ld" -> `},
 		"process has died and is not to be seen": {disturb: func(_ *testing.T, h *runnertest.Host) {
 			h.Reboot()

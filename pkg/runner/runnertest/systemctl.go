@@ -219,13 +219,13 @@ func (c *Call) show(name string, props []string, value bool) int {
 	u := c.unit(name)
 	have := map[string]string{
 		"ActiveState": "inactive", "SubState": "dead", "UnitFileState": c.fileState(name, u), "NeedDaemonReload": "no",
-		"MainPID": "0", "LoadState": "not-found", "Result": "success", "FragmentPath": "", "ExecMainStatus": "0", "Type": "", "NRestarts": "0",
+		"MainPID": "0", "LoadState": "not-found", "Result": "success", "FragmentPath": "", "ExecMainStatus": "0", "Type": "", "NRestarts": "0", "Environment": "",
 	}
 	if u != nil {
 		stale := c.stale(name, u)
 		c.mu.Lock()
 		have["ActiveState"], have["LoadState"], have["Result"], have["Type"] = u.active, "loaded", u.result, u.conf.kind
-		have["MainPID"] = strconv.Itoa(u.pid)
+		have["MainPID"], have["Environment"] = strconv.Itoa(u.pid), strings.Join(u.conf.env, " ")
 		if u.active == "active" {
 			have["SubState"] = "running"
 		}
