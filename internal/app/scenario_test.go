@@ -85,19 +85,18 @@ func fill(store *resource.Store, file string) error {
 		facts[h.Name] = &runner.Facts{Arch: "amd64"}
 	}
 	c := cluster.New(conf, "", store, facts)
-	for _, h := range c.All() {
-		for _, name := range c.Components(h) {
-			if _, err := store.Fetch(context.Background(), c.Artifact(name, h), nil); err != nil {
+	for _, i := range c.Needs() {
+		if i.Image != "" {
+			if err := store.Pull(context.Background(), i.Image, i.Arch, nil); err != nil {
 				return err
 			}
-			if _, err := store.Members(context.Background(), c.Artifact(name, h)); err != nil {
-				return err
-			}
+			continue
 		}
-		for _, image := range c.Images(h) {
-			if err := store.Pull(context.Background(), image, "amd64", nil); err != nil {
-				return err
-			}
+		if _, err := store.Fetch(context.Background(), i.Artifact, nil); err != nil {
+			return err
+		}
+		if _, err := store.Members(context.Background(), i.Artifact); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -21,6 +21,24 @@ type Artifact struct {
 	SHA256    string `json:"sha256,omitempty"` // empty: found by Store.Resolve
 }
 
+// Item is one thing that the store can hold: an artifact, or an image for the
+// artifact's architecture.
+type Item struct {
+	Artifact
+	Image string `json:"image,omitempty"` // its full reference; empty: the item is the artifact
+}
+
+// ImageItem is the item of an image, by its full reference.
+func ImageItem(ref, arch string) Item { return Item{Artifact{Arch: arch}, ref} }
+
+// String returns "etcd 3.6.14 amd64", or "registry.k8s.io/pause:3.10 amd64".
+func (i Item) String() string {
+	if i.Image != "" {
+		return i.Image + " " + i.Arch
+	}
+	return i.Artifact.String()
+}
+
 // Member is one program ready to be put on a machine.
 type Member struct {
 	Name   string // file name without folder, as on the machine
