@@ -14,10 +14,10 @@ import (
 // Artifact names one published file. It is plain data: it holds no path of
 // this machine and marshals to JSON.
 type Artifact struct {
-	Component string `json:"component"`
-	Version   string `json:"version"` // without a leading v
-	Arch      string `json:"arch"`    // amd64 or arm64
-	File      string `json:"file"`
+	Component string `json:"component,omitempty"`
+	Version   string `json:"version,omitempty"` // without a leading v
+	Arch      string `json:"arch"`              // amd64 or arm64
+	File      string `json:"file,omitempty"`
 	SHA256    string `json:"sha256,omitempty"` // empty: found by Store.Resolve
 }
 

@@ -45,13 +45,22 @@ func (s *Store) Fetch(ctx context.Context, a Artifact, progress Progress) (strin
 			return "", unreachable(fmt.Errorf("fetching %s: %w", a, err))
 		}
 	}
-	if readSums(filepath.Dir(path))[a.File] == a.SHA256 {
-		return path, nil
-	}
-	return path, replace(ctx, filepath.Join(filepath.Dir(path), sumsFile), formatSums(map[string]string{a.File: a.SHA256}))
+	return path, noteSum(ctx, path, a.SHA256)
 }
 
-func (s *Store) path(a Artifact) string { return filepath.Join(s.dir, filepath.FromSlash(a.key())) }
+// noteSum writes SHA256SUMS beside a file of the store, where it does not name the file.
+func noteSum(ctx context.Context, file, sum string) error {
+	dir, name := filepath.Split(file)
+	if readSums(dir)[name] == sum {
+		return nil
+	}
+	return replace(ctx, filepath.Join(dir, sumsFile), formatSums(map[string]string{name: sum}))
+}
+
+// file is where the store has a file of the given path, with slashes.
+func (s *Store) file(key string) string { return filepath.Join(s.dir, filepath.FromSlash(key)) }
+
+func (s *Store) path(a Artifact) string { return s.file(a.key()) }
 
 // blob is one thing to download.
 type blob struct {
@@ -240,7 +249,7 @@ func (w *sink) Write(p []byte) (int, error) {
 // explain says of an interrupted copy what interrupted it.
 func (w *sink) explain(ctx context.Context, err error, place, dir string) error {
 	if w.err != nil {
-		return explainSpace(fmt.Errorf("at byte %d%s: %w", w.done, of(w.total), err), dir)
+		return explainSpace(fmt.Errorf("at byte %d%s: %w", w.done, of(w.total), err), dir, largerStore)
 	}
 	return fmt.Errorf("GET %s: broke off at byte %d%s: %w", redacted(place), w.done, of(w.total), broken(ctx, err))
 }

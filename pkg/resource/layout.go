@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 
@@ -20,14 +21,20 @@ const annotationName = "io.containerd.image.name"
 // layoutVersion is the content of the file oci-layout.
 const layoutVersion = `{"imageLayoutVersion":"` + ocispec.ImageLayoutVersion + `"}`
 
+// imagesDir is the folder of the OCI layout in the store.
+const imagesDir = "images"
+
 // layout is the folder of an OCI layout.
 type layout string
 
-func (s *Store) layout() layout { return layout(filepath.Join(s.dir, "images")) }
+func (s *Store) layout() layout { return layout(filepath.Join(s.dir, imagesDir)) }
 
-func (s *Store) blobPath(d digest.Digest) string {
-	return filepath.Join(string(s.layout()), ocispec.ImageBlobsDir, d.Algorithm().String(), d.Encoded())
+// blobKey is the path of a blob in the store, with slashes.
+func blobKey(d digest.Digest) string {
+	return path.Join(imagesDir, ocispec.ImageBlobsDir, d.Algorithm().String(), d.Encoded())
 }
+
+func (s *Store) blobPath(d digest.Digest) string { return s.file(blobKey(d)) }
 
 // Fetch opens a blob. It implements oras' content.Fetcher.
 func (l layout) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
@@ -49,9 +56,14 @@ func (s *Store) putBlob(ctx context.Context, d digest.Digest, text []byte) error
 // writeLayout writes the layout's index.json: all images of the lock file that
 // are in the store, those of several architectures as an index of just these.
 func (s *Store) writeLayout(ctx context.Context, l lock) error {
-	top, err := s.listImages(ctx, l)
+	top, joint, err := s.listImages(l)
 	if err != nil {
 		return err
+	}
+	for _, text := range joint {
+		if err := s.putBlob(ctx, digest.FromBytes(text), text); err != nil {
+			return err
+		}
 	}
 	text, err := json.MarshalIndent(newIndex(top), "", "  ")
 	if err != nil {
@@ -64,9 +76,9 @@ func (s *Store) writeLayout(ctx context.Context, l lock) error {
 	return replace(ctx, filepath.Join(root, ocispec.ImageIndexFile), text)
 }
 
-// listImages returns the descriptors of all images whose manifests are in the store.
-func (s *Store) listImages(ctx context.Context, l lock) ([]ocispec.Descriptor, error) {
-	var out []ocispec.Descriptor
+// listImages returns the descriptors of all images whose manifests are in the store,
+// and the indexes that join those of several architectures.
+func (s *Store) listImages(l lock) (out []ocispec.Descriptor, indexes [][]byte, err error) {
 	for _, ref := range slices.Sorted(maps.Keys(l.Images)) {
 		var each []ocispec.Descriptor
 		for _, arch := range slices.Sorted(maps.Keys(l.Images[ref].Manifests)) {
@@ -78,19 +90,17 @@ func (s *Store) listImages(ctx context.Context, l lock) ([]ocispec.Descriptor, e
 		if len(each) > 1 {
 			text, err := json.Marshal(newIndex(each))
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			joint := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: digest.FromBytes(text), Size: int64(len(text))}
-			if err := s.putBlob(ctx, joint.Digest, text); err != nil {
-				return nil, err
-			}
+			indexes = append(indexes, text)
 			each = []ocispec.Descriptor{joint}
 		}
 		for _, d := range each {
 			out = append(out, named(d, ref))
 		}
 	}
-	return out, nil
+	return out, indexes, nil
 }
 
 func newIndex(manifests []ocispec.Descriptor) ocispec.Index {

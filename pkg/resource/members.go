@@ -25,11 +25,8 @@ func (s *Store) Members(ctx context.Context, a Artifact) ([]Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a, err = s.known(a); err != nil {
+	if a, err = s.stored(a); err != nil {
 		return nil, err
-	}
-	if a.SHA256 == "" || !sumIs(s.path(a), a.SHA256) {
-		return nil, fault.Advise(fmt.Errorf("%s is not in %s", a, s.dir), "run 'kubexm download' first")
 	}
 	if len(c.Members) == 0 {
 		m, err := member(c.Name, s.path(a), a.SHA256)
@@ -46,6 +43,15 @@ func (s *Store) Members(ctx context.Context, a Artifact) ([]Member, error) {
 		return found, nil
 	}
 	return nil, fmt.Errorf("unpacking %s: what was written does not read back", s.path(a))
+}
+
+// stored returns an artifact that is in the store with its checksum.
+func (s *Store) stored(a Artifact) (Artifact, error) {
+	a, err := s.known(a)
+	if err == nil && (a.SHA256 == "" || !sumIs(s.path(a), a.SHA256)) {
+		err = fault.Advise(fmt.Errorf("%s is not in %s: %w", a, s.dir, os.ErrNotExist), "run 'kubexm download' first")
+	}
+	return a, err
 }
 
 func member(name, file, sum string) (Member, error) {
@@ -96,7 +102,7 @@ func (s *Store) unpack(ctx context.Context, a Artifact, c Component) error {
 	}
 	sums, err := extract(ctx, a, s.path(a), c.Members)
 	if err != nil {
-		return explainSpace(err, dir)
+		return explainSpace(err, dir, largerStore)
 	}
 	remember(dir, sums)
 	sums[a.File] = a.SHA256

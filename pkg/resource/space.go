@@ -17,20 +17,19 @@ func CheckSpace(dir string, need int64) error {
 	if err != nil || free >= need {
 		return err
 	}
-	return noSpace(fmt.Errorf("no space in %s: %s needed, %s free: %w", dir, size(need), size(free), syscall.ENOSPC))
+	return fault.Advise(fmt.Errorf("no space in %s: %s needed, %s free: %w", dir, size(need), size(free), syscall.ENOSPC), largerStore)
 }
 
-// explainSpace adds to an error that is for want of space in dir how much is left there.
-func explainSpace(err error, dir string) error {
+// largerStore is what to do when the store has no space left.
+const largerStore = "free space there, or choose a folder on a larger disk with --workdir; what is already downloaded is kept"
+
+// explainSpace adds to an error that is for want of space in dir how much is left there, and the next move.
+func explainSpace(err error, dir, advice string) error {
 	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
 		return err
 	}
 	free, statErr := freeSpace(dir)
-	return noSpace(errors.Join(fmt.Errorf("no space in %s, %s free: %w", dir, size(free), err), statErr))
-}
-
-func noSpace(err error) error {
-	return fault.Advise(err, "free space there, or choose a folder on a larger disk with --workdir; what is already downloaded is kept")
+	return fault.Advise(errors.Join(fmt.Errorf("no space in %s, %s free: %w", dir, size(free), err), statErr), advice)
 }
 
 func freeSpace(dir string) (int64, error) {

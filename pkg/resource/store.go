@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"net"
 	"net/http"
@@ -93,6 +94,20 @@ type lockedImage struct {
 	Manifests map[string]ocispec.Descriptor `json:"manifests"` // by architecture
 }
 
+// manifests are the images of the lock for each of their architectures, in order.
+func (l lock) manifests() iter.Seq2[Item, ocispec.Descriptor] {
+	return func(yield func(Item, ocispec.Descriptor) bool) {
+		for _, ref := range slices.Sorted(maps.Keys(l.Images)) {
+			all := l.Images[ref].Manifests
+			for _, arch := range slices.Sorted(maps.Keys(all)) {
+				if !yield(ImageItem(ref, arch), all[arch]) {
+					return
+				}
+			}
+		}
+	}
+}
+
 //go:embed pins.json
 var pinned []byte
 
@@ -115,7 +130,7 @@ func parseLock(name string, content []byte) (lock, error) {
 	return l, nil
 }
 
-func (s *Store) lockPath() string { return filepath.Join(s.dir, "lock.json") }
+func (s *Store) lockPath() string { return filepath.Join(s.dir, lockFile) }
 
 func (s *Store) readLock() (lock, error) {
 	content, err := os.ReadFile(s.lockPath())
@@ -134,7 +149,11 @@ func (s *Store) editLock(ctx context.Context, change func(*lock) error) error {
 		if err := change(&l); err != nil {
 			return nil, err
 		}
-		content, err := json.MarshalIndent(l, "", "  ")
-		return append(content, '\n'), err
+		return formatLock(l)
 	})
+}
+
+func formatLock(l lock) ([]byte, error) {
+	content, err := json.MarshalIndent(l, "", "  ")
+	return append(content, '\n'), err
 }
