@@ -19,7 +19,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/plan"
-	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
@@ -143,8 +142,7 @@ func (s *session) connect(ctx context.Context) error {
 // reach is connect, with the hosts that cannot be reached or asked left out.
 func (s *session) reach(ctx context.Context) (failed []*HostError, err error) {
 	failed, facts := s.ask(ctx)
-	src := s.config.Spec.Source
-	store, err := resource.Open(filepath.Join(filepath.Dir(s.dir), "packages"), resource.Source{Zone: src.Zone, Mirrors: src.Mirrors, Offline: src.Offline})
+	store, err := openStore(filepath.Dir(s.dir), s.config.Spec.Source)
 	if err != nil {
 		return failed, err
 	}

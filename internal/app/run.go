@@ -14,6 +14,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/kube"
 	"github.com/kubexm/kubexm/pkg/pipeline"
 	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/util/fault"
@@ -36,6 +37,9 @@ type Result struct {
 	Summary    engine.Summary   `json:"summary"`
 	RoundTrips map[string]int64 `json:"roundTrips"` // by host
 	Elapsed    time.Duration    `json:"elapsed"`    // nanoseconds
+
+	Bundle   []resource.Volume   `json:"bundle,omitempty"`   // files that were written
+	Imported []resource.Imported `json:"imported,omitempty"` // of each bundle
 }
 
 // Create makes a cluster, or brings one that is begun or there to what the
@@ -77,6 +81,9 @@ func (s *session) checkCreate(ctx context.Context) error {
 		return err
 	}
 	if err := s.checkInitialised(ctx); err != nil {
+		return err
+	}
+	if err := s.checkStore(ctx); err != nil {
 		return err
 	}
 	return s.preflight(ctx)

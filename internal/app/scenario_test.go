@@ -85,7 +85,7 @@ func fill(store *resource.Store, file string) error {
 		facts[h.Name] = &runner.Facts{Arch: "amd64"}
 	}
 	c := cluster.New(conf, "", store, facts)
-	for _, i := range c.Needs() {
+	for _, i := range cluster.Needs(c) {
 		if i.Image != "" {
 			if err := store.Pull(context.Background(), i.Image, i.Arch, nil); err != nil {
 				return err

@@ -25,7 +25,8 @@ type program struct {
 	options   app.Options
 	quiet     bool
 	noColor   bool
-	answered  bool // JSON was written: the result, or what it is about
+	again     string // the command that goes on with a run; empty: made of the one that runs
+	answered  bool   // JSON was written: the result, or what it is about
 	interrupt interrupt
 }
 
@@ -66,13 +67,14 @@ Exit codes:
 
 const (
 	groupCluster = "cluster"
+	groupStore   = "store"
 	groupLook    = "look"
 	groupConfig  = "config"
 )
 
 func (p *program) root() *cobra.Command {
 	root := p.group("kubexm", "Production Kubernetes from bare Linux machines",
-		p.createCommand(), p.deleteCommand(), p.planCommand(),
+		p.createCommand(), p.deleteCommand(), p.planCommand(), p.downloadCommand(), p.importCommand(),
 		p.preflightCommand(), p.statusCommand(), p.runsCommand(), p.eventsCommand(),
 		p.configCommand(), p.completionCommand(), p.versionCommand())
 	root.Long = longHelp
@@ -86,7 +88,7 @@ func (p *program) root() *cobra.Command {
 	root.SetIn(p.in)
 	root.SetOut(p.out)
 	root.SetErr(p.err)
-	root.AddGroup(&cobra.Group{ID: groupCluster, Title: "Clusters:"}, &cobra.Group{ID: groupLook, Title: "Looking:"},
+	root.AddGroup(&cobra.Group{ID: groupCluster, Title: "Clusters:"}, &cobra.Group{ID: groupStore, Title: "What clusters are made of:"}, &cobra.Group{ID: groupLook, Title: "Looking:"},
 		&cobra.Group{ID: groupConfig, Title: "Configuration and this program:"})
 	root.SetHelpCommandGroupID(groupConfig)
 	root.CompletionOptions.DisableDefaultCmd = true

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -31,11 +33,28 @@ func (op *operation) conclude(res *app.Result, err error) {
 	if rows := slowRows(op.state.Slow(), st); len(rows) > 0 {
 		fmt.Fprint(op.out, table(rows))
 	}
+	op.bundles(res, st)
 	if err == nil && res.Kubeconfig != "" && !op.options.DryRun {
 		fmt.Fprintf(op.out, "\nNext:\n  kubexm status%s\n  export KUBECONFIG=%s\n  kubectl get nodes\n", op.which(), quote(res.Kubeconfig))
 		if len(res.Missing) > 0 {
 			fmt.Fprintf(op.out, "  %s%s    # adds what was left out, when it is back\n", op.path, op.which())
 		}
+	}
+}
+
+// bundles tells what was written to bundles, or found in them, and the next move.
+func (op *operation) bundles(res *app.Result, st style.Style) {
+	var rows [][]string
+	for _, v := range res.Bundle {
+		rows = append(rows, []string{"  " + v.Path, human.Bytes(v.Size), st.Dim.String("SHA-256 " + v.SHA256)})
+	}
+	for _, i := range res.Imported {
+		what := fmt.Sprintf("%s and %s from %s", human.Count(i.Files, "program"), human.Count(i.Images, "image"), human.Count(i.Volumes, "volume"))
+		rows = append(rows, []string{"  " + cmp.Or(i.Cluster, "bundle"), what, fmt.Sprintf("%s added (%s), %d there already", human.Count(i.Added, "file"), human.Bytes(i.Bytes), i.Present)})
+	}
+	fmt.Fprint(op.out, table(rows))
+	if len(res.Bundle) > 0 {
+		fmt.Fprintf(op.out, "\nNext, on the machine without internet, in its work directory:\n  kubexm import %s\n", quote(filepath.Base(res.Bundle[0].Path)))
 	}
 }
 
@@ -50,7 +69,7 @@ func (op *operation) head(res *app.Result, err error, st style.Style) string {
 	case op.options.DryRun:
 		how = "looked at, nothing was changed"
 	}
-	what := strings.TrimPrefix(op.path, "kubexm ") + " " + res.Cluster + ":"
+	what := strings.TrimSpace(strings.TrimPrefix(op.path, "kubexm ")+" "+res.Cluster) + ":"
 	return fmt.Sprintf("%s %s %s %s", sign, what, st.Bold.String(how), st.Dim.String("after "+human.Duration(res.Elapsed)))
 }
 

@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,6 +32,29 @@ func (c *choice) Set(s string) error {
 		return fmt.Errorf("choose one of: %s", strings.Join(c.allowed, ", "))
 	}
 	c.value = s
+	return nil
+}
+
+// byteSize is a flag that takes a number of bytes, like 700M.
+type byteSize int64
+
+var bytesForm = regexp.MustCompile(`^(\d{1,12})([KMGT]?)(i?B)?$`)
+
+func (b *byteSize) String() string { return "" }
+func (b *byteSize) Type() string   { return "size" }
+func (b *byteSize) Set(s string) error {
+	m := bytesForm.FindStringSubmatch(s)
+	if m == nil {
+		return errors.New("give a size like 700M or 2G")
+	}
+	n, err := strconv.ParseInt(m[1], 10, 64)
+	for range strings.Index(" KMGT", cmp.Or(m[2], " ")) {
+		n <<= 10
+	}
+	if err != nil || n < 1<<20 || n > 1<<50 {
+		return errors.New("give at least 1M, and at most 1024T")
+	}
+	*b = byteSize(n)
 	return nil
 }
 

@@ -117,8 +117,11 @@ func (op *operation) halt() {
 
 // resume is the command that goes on with this run.
 func (op *operation) resume() string {
-	if op.options.DryRun {
+	switch {
+	case op.options.DryRun:
 		return ""
+	case op.again != "":
+		return op.again
 	}
 	cmd := op.path + op.which()
 	if strings.HasSuffix(op.path, "create cluster") {
@@ -163,6 +166,16 @@ type typed struct {
 
 func eventLine(ev engine.Event) typed {
 	return typed{Type: "event", Event: ev, Millis: ev.Duration.Milliseconds()}
+}
+
+// jsonLine writes a value as a line of JSON of a type.
+func (p *program) jsonLine(kind string, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("encoding the output: %w", err)
+	}
+	_, err = fmt.Fprintf(p.out, `{"type":%q,%s`+"\n", kind, strings.TrimPrefix(string(text), "{"))
+	return err
 }
 
 // result writes the last line of JSON.

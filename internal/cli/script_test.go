@@ -10,6 +10,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
@@ -26,7 +27,10 @@ func TestScripts(t *testing.T) {
 			env.Setenv("SSH_AUTH_SOCK", "")
 			readme, err := filepath.Abs("../../README.md")
 			env.Setenv("README", readme)
-			return err
+			env.Setenv("KXZONE", "")
+			upstream := resourcetest.New()
+			env.Defer(upstream.Close)
+			return errors.Join(err, os.WriteFile(filepath.Join(env.WorkDir, "upstream.yaml"), []byte(upstream.Mirrors()), 0o644))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
 	})

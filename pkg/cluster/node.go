@@ -205,10 +205,9 @@ func (c *Cluster) Components(host string) []string {
 	return all
 }
 
-// Needs is everything of the store that the cluster needs, each thing once: the
+// Needs is everything of the store that clusters need, each thing once: of each the
 // programs of all hosts, then the images of all nodes.
-func (c *Cluster) Needs() []resource.Item {
-	var all []resource.Item
+func Needs(clusters ...*Cluster) (all []resource.Item) {
 	seen := map[resource.Item]bool{}
 	add := func(i resource.Item) {
 		if !seen[i] {
@@ -216,14 +215,16 @@ func (c *Cluster) Needs() []resource.Item {
 			all = append(all, i)
 		}
 	}
-	for _, h := range c.Hosts(v1alpha1.RoleMaster, v1alpha1.RoleWorker, v1alpha1.RoleEtcd) {
-		for _, name := range c.Components(h) {
-			add(resource.Item{Artifact: c.Artifact(name, h)})
+	for _, c := range clusters {
+		for _, h := range c.Hosts(v1alpha1.RoleMaster, v1alpha1.RoleWorker, v1alpha1.RoleEtcd) {
+			for _, name := range c.Components(h) {
+				add(resource.Item{Artifact: c.Artifact(name, h)})
+			}
 		}
-	}
-	for _, h := range c.Nodes() {
-		for _, ref := range c.Images(h) {
-			add(resource.ImageItem(ref, c.Arch(h)))
+		for _, h := range c.Nodes() {
+			for _, ref := range c.Images(h) {
+				add(resource.ImageItem(ref, c.Arch(h)))
+			}
 		}
 	}
 	return all

@@ -37,7 +37,6 @@ var unsupported = []struct {
 	{"spec.registry", ""},
 	{"spec.storage", ""},
 	{"spec.addons", ""},
-	{"spec.source.offline", "true"},
 }
 
 const notYet = "not supported yet"

@@ -34,3 +34,12 @@ func Create(c *cluster.Cluster) plan.Pipeline {
 func Delete(c *cluster.Cluster) plan.Pipeline {
 	return plan.Pipeline{Name: "delete", Parts: []plan.Part{task.Clean(c, c.Members())}}
 }
+
+// Download fetches what clusters need into the store, and then does what there is to
+// do with it.
+func Download(clusters []*cluster.Cluster, then ...plan.Part) plan.Pipeline {
+	return plan.Pipeline{Name: "download", Parts: append([]plan.Part{task.Download(clusters...)}, then...)}
+}
+
+// Import takes bundles into the store, one after the other.
+func Import(bundles ...plan.Part) plan.Pipeline { return plan.Pipeline{Name: "import", Parts: bundles} }

@@ -19,6 +19,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 // Limits of what is believed of a bundle before it is verified.
@@ -350,7 +351,7 @@ func (i *imports) cut(err error) error {
 	case !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("the bundle is damaged, in %s: %w", i.from.here(), err)
 	case i.from.numbered == "":
-		return fmt.Errorf("the bundle ends too early: it was cut off after %s", size(i.from.total))
+		return fmt.Errorf("the bundle ends too early: it was cut off after %s", human.Bytes(i.from.total))
 	}
 	n := len(i.from.paths)
 	return fmt.Errorf("the bundle ends too early: %s is missing, or %s was cut off", volumePath(i.from.numbered, n+1), i.from.paths[n-1])

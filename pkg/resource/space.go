@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 // CheckSpace returns an error that says what to do when the file system of dir,
@@ -17,7 +18,7 @@ func CheckSpace(dir string, need int64) error {
 	if err != nil || free >= need {
 		return err
 	}
-	return fault.Advise(fmt.Errorf("no space in %s: %s needed, %s free: %w", dir, size(need), size(free), syscall.ENOSPC), largerStore)
+	return fault.Advise(fmt.Errorf("no space in %s: %s needed, %s free: %w", dir, human.Bytes(need), human.Bytes(free), syscall.ENOSPC), largerStore)
 }
 
 // largerStore is what to do when the store has no space left.
@@ -29,7 +30,7 @@ func explainSpace(err error, dir, advice string) error {
 		return err
 	}
 	free, statErr := freeSpace(dir)
-	return fault.Advise(errors.Join(fmt.Errorf("no space in %s, %s free: %w", dir, size(free), err), statErr), advice)
+	return fault.Advise(errors.Join(fmt.Errorf("no space in %s, %s free: %w", dir, human.Bytes(free), err), statErr), advice)
 }
 
 func freeSpace(dir string) (int64, error) {
@@ -47,16 +48,4 @@ func freeSpace(dir string) (int64, error) {
 		return 0, fmt.Errorf("asking for the free space of %s: %w", dir, err)
 	}
 	return int64(fs.Bavail) * fs.Bsize, nil
-}
-
-// size returns a number of bytes as people read it: "1.4 GiB".
-func size(n int64) string {
-	units, value := "BKMGT", float64(n)
-	for value >= 1000 && len(units) > 1 {
-		units, value = units[1:], value/1024
-	}
-	if units[0] == 'B' {
-		return fmt.Sprintf("%d B", n)
-	}
-	return fmt.Sprintf("%.1f %ciB", value, units[0])
 }

@@ -122,12 +122,20 @@ type volumeReader struct {
 	progress Progress
 }
 
+// BundleName is the name of the bundle that a file is a volume of, or is.
+func BundleName(file string) string {
+	if ext := filepath.Ext(file); volumeNumber.MatchString(ext) {
+		return strings.TrimSuffix(file, ext)
+	}
+	return file
+}
+
 // openBundle finds the files of a bundle: the one of that name, or its volumes.
 func openBundle(ctx context.Context, name string, progress Progress) (*volumeReader, error) {
 	v := &volumeReader{ctx: ctx, paths: []string{name}, at: -1, progress: progress}
 	_, err := os.Stat(name)
-	if ext := filepath.Ext(name); volumeNumber.MatchString(ext) {
-		v.numbered = strings.TrimSuffix(name, ext)
+	if base := BundleName(name); base != name {
+		v.numbered = base
 	} else if _, first := os.Stat(volumePath(name, 1)); errors.Is(err, os.ErrNotExist) && first == nil {
 		v.numbered = name
 	}

@@ -12,20 +12,12 @@ import (
 
 const downloadTimeout = 2 * time.Hour
 
-// Download fetches everything that clusters need into the store, several things
-// at a time, what they share once.
+// Download fetches everything that clusters need into their one store, several
+// things at a time, what they share once.
 func Download(clusters ...*cluster.Cluster) plan.Part {
 	var all plan.Parallel
-	seen := map[resource.Item]bool{}
-	for _, c := range clusters {
-		for _, item := range c.Needs() {
-			if !seen[item] {
-				seen[item] = true
-				all = append(all, on("download", []string{plan.Control}, func(string) []step.Step {
-					return []step.Step{step.With(fetch(c.Store, item), step.Options{Timeout: downloadTimeout, Retries: -1})} // the store itself tries again
-				}))
-			}
-		}
+	for _, item := range cluster.Needs(clusters...) {
+		all = append(all, onStore("download", fetch(clusters[0].Store, item)))
 	}
 	return all
 }
@@ -35,4 +27,21 @@ func fetch(s *resource.Store, item resource.Item) step.Step {
 		return containerd.Pull{Image: item.Image, Arch: item.Arch, Store: s}
 	}
 	return step.Fetch{Artifact: item.Artifact, Store: s}
+}
+
+// Pack writes a bundle of the store; done is told its files.
+func Pack(s *resource.Store, b resource.Bundle, done func([]resource.Volume)) plan.Part {
+	return onStore("bundle", step.Pack{Bundle: b, Store: s, Done: done})
+}
+
+// Import takes a bundle into the store; done is told what was in it.
+func Import(s *resource.Store, file string, done func(resource.Imported)) plan.Part {
+	return onStore("import", step.Import{File: file, Store: s, Done: done})
+}
+
+// onStore is a task of one long step on the control machine.
+func onStore(name string, s step.Step) plan.Part {
+	return on(name, []string{plan.Control}, func(string) []step.Step {
+		return []step.Step{step.With(s, step.Options{Timeout: downloadTimeout, Retries: -1})} // the store itself tries again
+	})
 }

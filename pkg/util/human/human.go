@@ -37,3 +37,15 @@ func Names(names []string, most int) string {
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
+
+// Bytes is short: 999 B, 1.4 GiB.
+func Bytes(n int64) string {
+	units, value := "BKMGT", float64(n)
+	for value >= 1000 && len(units) > 1 {
+		units, value = units[1:], value/1024
+	}
+	if units[0] == 'B' {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %ciB", value, units[0])
+}

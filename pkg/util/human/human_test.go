@@ -24,6 +24,14 @@ func TestDuration(t *testing.T) {
 	}
 }
 
+func TestBytes(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 1000: "1.0 KiB", 1 << 20: "1.0 MiB", 5_100_000_000: "4.7 GiB", 3 << 50: "3072.0 TiB"} {
+		if got := Bytes(n); got != want {
+			t.Errorf("%d: got %q, want %q", n, got, want)
+		}
+	}
+}
+
 func TestCountAndNames(t *testing.T) {
 	for got, want := range map[string]string{
 		Count(0, "step"): "0 steps", Count(1, "step"): "1 step", Count(2, "step"): "2 steps",

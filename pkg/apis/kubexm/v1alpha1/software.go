@@ -155,7 +155,8 @@ type Source struct {
 	// ({"https://dl.k8s.io": "https://mirror.example.com/k8s", registry.k8s.io: mirror.example.com/k8s-images}).
 	// A mirror is trusted: a program whose checksum kubexm does not know is held against the one published beside it there.
 	Mirrors map[string]string `json:"mirrors,omitempty"`
-	// Whether everything comes from the local store and nothing is fetched.
+	// Whether everything comes from the local store and nothing is fetched: `kubexm download --export` on another machine
+	// and `kubexm import` fill it. Packages of the operating system still come from the hosts' own repositories.
 	Offline bool `json:"offline,omitempty"`
 }
 

@@ -1,0 +1,347 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/config"
+	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/pipeline"
+	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/task"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
+)
+
+// Archs are the architectures that there is something for.
+func Archs() []string { return []string{"amd64", "arm64"} }
+
+// Selection says for what to download.
+type Selection struct {
+	Archs      []string // of hosts whose configuration does not say; empty: amd64
+	Kubernetes []string // versions, of any cluster; empty: the one that is named
+}
+
+// Download is what clusters need of the store. No host is asked about it.
+type Download struct {
+	Cluster  string           `json:"cluster"`  // kubernetes, where it is for any
+	Versions []string         `json:"versions"` // of Kubernetes
+	Items    []resource.Stock `json:"items"`
+
+	clusters []*cluster.Cluster
+	needs    []resource.Item
+	store    *resource.Store
+}
+
+// NewDownload finds out what is needed, what of it is there, and where the rest comes
+// from. Servers are asked for sizes; nothing is fetched. That the configuration is for
+// use without a network does not hold here: it is this that makes it work.
+func NewDownload(ctx context.Context, o Options, sel Selection) (*Download, error) {
+	confs, err := o.selected(&sel)
+	if err != nil {
+		return nil, err
+	}
+	d := &Download{Cluster: confs[0].Metadata.Name}
+	src := confs[0].Spec.Source
+	src.Offline = false
+	if d.store, err = openStore(o.Workdir, src); err != nil {
+		return nil, err
+	}
+	for _, conf := range confs {
+		d.Versions = append(d.Versions, conf.Spec.Kubernetes.Version)
+		all, err := o.onArchs(conf, d.store, sel.Archs)
+		if err != nil {
+			return nil, err
+		}
+		d.clusters = append(d.clusters, all...)
+	}
+	slices.Sort(d.Versions)
+	d.Versions = slices.Compact(d.Versions)
+	if d.needs, err = needed(d.clusters...); err != nil {
+		return nil, err
+	}
+	d.Items, err = d.store.Look(ctx, d.needs, true)
+	return d, err
+}
+
+func needed(clusters ...*cluster.Cluster) ([]resource.Item, error) {
+	items := cluster.Needs(clusters...)
+	for _, c := range clusters {
+		if err := c.Err(); err != nil {
+			return nil, fmt.Errorf("finding out what cluster %s needs: %w", c.Name, err)
+		}
+	}
+	return items, nil
+}
+
+// openStore opens the store that all clusters of a work directory share.
+func openStore(workdir string, src v1alpha1.Source) (*resource.Store, error) {
+	return resource.Open(filepath.Join(workdir, "packages"), resource.Source{Zone: src.Zone, Mirrors: src.Mirrors, Offline: src.Offline})
+}
+
+// selected returns the configurations to download for.
+func (o *Options) selected(sel *Selection) ([]*v1alpha1.Cluster, error) {
+	for _, a := range sel.Archs {
+		if !slices.Contains(Archs(), a) {
+			return nil, fault.Exit(fault.Advise(fmt.Errorf("architecture %q is not known", a), "give --arch "+strings.Join(Archs(), " or --arch ")), fault.ExitUsage)
+		}
+	}
+	if len(sel.Kubernetes) == 0 {
+		_, conf, err := Config(o)
+		return []*v1alpha1.Cluster{conf}, err
+	}
+	var all []*v1alpha1.Cluster
+	for _, v := range sel.Kubernetes {
+		for _, kind := range kinds {
+			conf, _, err := config.Parse("", []byte(fmt.Sprintf(anyCluster, v)+kind))
+			if wrong, ok := errors.AsType[config.Errors](err); ok { // of the version: the rest is ours
+				err = fault.Exit(fault.Advise(fmt.Errorf("--k8s %s: %s", v, wrong[0].Msg), "give --k8s versions like "+config.DefaultKubernetes()), fault.ExitUsage)
+			}
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, conf)
+		}
+	}
+	if len(sel.Archs) == 0 {
+		sel.Archs = Archs()[:1]
+		o.notice("for amd64 only: give --arch for others")
+	}
+	return all, nil
+}
+
+// anyCluster, with each of kinds, needs all that any cluster of a version may need,
+// in the versions that configurations have by default.
+const anyCluster = `apiVersion: kubexm.io/v1alpha1
+kind: Cluster
+metadata: {name: kubernetes}
+spec:
+  hosts:
+  - {name: node1, address: 192.0.2.1, roles: [master, etcd]}
+  - {name: node2, address: 192.0.2.2, roles: [master, etcd]}
+  - {name: node3, address: 192.0.2.3, roles: [master, etcd]}
+  - {name: node4, address: 192.0.2.4, roles: [worker]}
+  network: {plugin: flannel}
+  kubernetes: {version: %q, type: `
+
+var kinds = []string{
+	"kubeadm}\n  etcd: {type: kubeadm}\n  loadBalancer: {mode: internal, internal: {type: haproxy}}\n",
+	"kubeadm}\n  etcd: {type: kubeadm}\n  loadBalancer: {mode: internal, internal: {type: nginx}}\n",
+	"kubexm}\n  etcd: {type: kubexm}\n  loadBalancer: {mode: kube-vip, vip: 192.0.2.100}\n",
+}
+
+// onArchs plans a cluster for each architecture that hosts may have whose own is not
+// configured.
+func (o *Options) onArchs(conf *v1alpha1.Cluster, store *resource.Store, archs []string) ([]*cluster.Cluster, error) {
+	var open []string
+	for i := range conf.Spec.Hosts {
+		if h := &conf.Spec.Hosts[i]; h.Arch == "" {
+			open = append(open, h.Name)
+		}
+	}
+	switch {
+	case len(open) == 0:
+		archs = Archs()[:1] // no host asks for it
+	case len(archs) == 0:
+		archs = Archs()[:1]
+		o.notice("the architecture of %s is not configured (spec.hosts[].arch), nor given with --arch: amd64 is taken", human.Names(open, 10))
+	}
+	var all []*cluster.Cluster
+	for _, arch := range archs {
+		facts := map[string]*runner.Facts{}
+		for _, h := range open {
+			facts[h] = &runner.Facts{Arch: arch}
+		}
+		c := cluster.New(conf, filepath.Join(o.Workdir, conf.Metadata.Name), store, facts)
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// Bundle is where to put what was downloaded, for machines without a network.
+type Bundle struct {
+	File    string // empty: no bundle; BundleDefault: a name that says what is in it
+	Limit   int64  // bytes of a volume; 0: one file
+	Program string // version of this program
+}
+
+// BundleDefault stands for a name of the bundle that says what is in it.
+const BundleDefault = "default"
+
+// Run fetches what is missing, and writes a bundle where one is wanted.
+func (d *Download) Run(b Bundle) func(context.Context, Options) (*Result, error) {
+	return func(ctx context.Context, o Options) (*Result, error) {
+		res := &Result{Cluster: d.Cluster}
+		var then []plan.Part
+		if b.File == BundleDefault {
+			b.File = filepath.Join("kubexm-dist", d.Cluster+"-"+strings.Join(d.Versions, "-")+".tar.zst")
+		}
+		if b.File != "" {
+			what := resource.Bundle{Path: b.File, Limit: b.Limit, Cluster: d.Cluster, Program: b.Program, Items: d.needs}
+			then = append(then, task.Pack(d.store, what, func(files []resource.Volume) { res.Bundle = files }))
+		}
+		return res, o.runHere(ctx, pipeline.Download(d.clusters, then...), res)
+	}
+}
+
+// Import takes bundles into the store: files, or any volumes of each.
+func Import(ctx context.Context, o Options, files []string) (*Result, error) {
+	store, err := openStore(o.Workdir, v1alpha1.Source{Offline: true})
+	if err != nil {
+		return nil, err
+	}
+	res := &Result{}
+	var all []plan.Part
+	seen := map[string]bool{}
+	for _, f := range files {
+		if base := resource.BundleName(f); !seen[base] {
+			seen[base] = true
+			all = append(all, task.Import(store, f, func(i resource.Imported) {
+				res.Cluster = i.Cluster
+				res.Imported = append(res.Imported, i)
+			}))
+		}
+	}
+	return res, o.runHere(ctx, pipeline.Import(all...), res)
+}
+
+// runHere runs a pipeline that only concerns the control machine. It is no run of a
+// cluster, and not recorded.
+func (o *Options) runHere(ctx context.Context, p plan.Pipeline, res *Result) error {
+	graph, err := plan.New(p)
+	if err != nil {
+		return fmt.Errorf("planning: %w", err)
+	}
+	if o.Begin != nil {
+		o.Begin(res.Cluster, graph)
+	}
+	here := runner.New(plan.Control, connector.Local())
+	e := &engine.Engine{
+		Hosts: func(string) (*runner.Runner, error) { return here, nil },
+		Sink:  o.Sink, Stop: o.Stop, Limits: engine.Limits{PerHost: o.Parallel},
+	}
+	start := time.Now()
+	res.Summary, err = e.Run(ctx, graph)
+	res.Elapsed = time.Since(start)
+	if res.Summary.Interrupted || ctx.Err() != nil {
+		err = fault.Exit(errors.Join(ErrStopped, err), fault.ExitInterrupted)
+	}
+	return err
+}
+
+// Verify reads the whole store and compares it with its lock.
+func Verify(ctx context.Context, o Options) (resource.Verified, error) {
+	store, err := openStore(o.Workdir, v1alpha1.Source{Offline: true})
+	if err != nil {
+		return resource.Verified{}, err
+	}
+	return store.Verify(ctx)
+}
+
+// Prune removes from the store what no cluster needs: the one that is named, else none
+// of those that are described in conf or were made in the work directory. Of hosts whose
+// architecture is not known every one is kept. With DryRun it only says what would go.
+func Prune(ctx context.Context, o Options, archs []string) ([]resource.Pruned, error) {
+	store, err := openStore(o.Workdir, v1alpha1.Source{Offline: true})
+	if err != nil {
+		return nil, err
+	}
+	files, err := o.described()
+	if err != nil {
+		return nil, err
+	}
+	if len(archs) == 0 {
+		archs = Archs()
+	}
+	var all []*cluster.Cluster
+	for _, f := range files {
+		one := Options{File: f, Workdir: o.Workdir}
+		confs, err := one.selected(&Selection{Archs: archs})
+		if err == nil {
+			confs[0].Spec.Source.Offline = true
+			var some []*cluster.Cluster
+			some, err = o.onArchs(confs[0], store, archs)
+			all = append(all, some...)
+		}
+		if err != nil {
+			return nil, fault.Advise(fmt.Errorf("what the cluster of %s needs cannot be told: %w", f, err), "repair that configuration, or name the one cluster that counts with --name")
+		}
+	}
+	made, err := filepath.Glob(filepath.Join(o.Workdir, "*", "lock"))
+	for _, l := range made {
+		if dir := filepath.Dir(l); locked(dir) && !o.DryRun {
+			return nil, fault.Advise(fmt.Errorf("another kubexm is at work on cluster %s", filepath.Base(dir)), "wait until it has ended")
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking for clusters: %w", err)
+	}
+	keep, err := needed(all...)
+	if err != nil {
+		return nil, err
+	}
+	return store.Prune(ctx, keep, o.DryRun)
+}
+
+// described are the configurations of the cluster that is named, else of all clusters.
+func (o *Options) described() ([]string, error) {
+	if o.Name != "" || o.File != "" {
+		file, err := o.configFile()
+		return []string{file}, err
+	}
+	files := map[string]bool{}
+	for _, pattern := range []string{filepath.Join("conf", "*", "cluster.yaml"), filepath.Join(o.Workdir, "*", adoptedFile)} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			return nil, fmt.Errorf("looking for clusters: %w", err)
+		}
+		for _, f := range found {
+			files[f] = true
+		}
+	}
+	if len(files) == 0 {
+		return nil, fault.Exit(fault.Advise(errors.New("there is no cluster, here or in "+o.Workdir+": all of the store would go"), "name the cluster that counts with --name or -f"), fault.ExitUsage)
+	}
+	return slices.Sorted(maps.Keys(files)), nil
+}
+
+// checkStore refuses to begin without a network and without what the cluster needs.
+func (s *session) checkStore(ctx context.Context) error {
+	if !s.config.Spec.Source.Offline {
+		return nil
+	}
+	items, err := needed(s.cluster)
+	if err != nil {
+		return err
+	}
+	stock, err := s.cluster.Store.Look(ctx, items, false)
+	if err != nil {
+		return err
+	}
+	var missing []string
+	for _, i := range stock {
+		if !i.There {
+			missing = append(missing, i.String())
+		}
+	}
+	if missing == nil {
+		return nil
+	}
+	err = fmt.Errorf("spec.source.offline is true, and of what the cluster needs this is not in the store: %s", human.Names(missing, 20))
+	which := " -f " + s.file
+	if s.File == "" {
+		which = " --name " + s.Name
+	}
+	return fault.Advise(err, "nothing was touched. On a machine with internet: kubexm download"+which+" --export; bring its file here, then: kubexm import FILE")
+}

@@ -1,0 +1,292 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/internal/cli/style"
+	"github.com/kubexm/kubexm/pkg/config"
+	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
+)
+
+// downloading is what kubexm download was told.
+type downloading struct {
+	app.Selection
+	file          string // of the bundle
+	limit         byteSize
+	verify, prune bool
+	format        *choice
+}
+
+func (p *program) downloadCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "download [--export[=FILE]]", Short: "Fetch what clusters are made of, and pack it for machines without internet", GroupID: groupStore,
+		Long: `Fetch the programs and images that a cluster needs into the store, packages in the
+work directory. No machine of the cluster is asked. What is there already is not
+fetched again, and what broke off goes on where it stopped.
+
+What is needed follows from the configuration (--name or -f; its spec.source.offline
+does not count here), or is all that any cluster of some versions of Kubernetes
+may need (--k8s). First comes a list of what will be fetched, from where, and how
+large it is where servers tell; with --dry-run that is all.
+
+--export also packs it into one file, or into volumes, which 'kubexm import' takes
+on a machine without internet. The same store gives the same bytes.
+
+--verify reads every file of the store and compares it with the lock; the exit code
+is 1 where something is wrong. --prune removes what no cluster needs: of those in
+conf and in the work directory, or of the one that is named.
+
+Packages of the operating system are not part of the store: machines install them
+from their own repositories.`,
+		Example: `  kubexm download --name prod --dry-run
+  kubexm download --name prod --export
+  kubexm download --k8s v1.37.1,v1.36.4 --arch amd64,arm64 --export=k8s.tar.zst --volume-size 2G
+  kubexm download --verify
+  kubexm download --prune --dry-run`,
+	}
+	var d downloading
+	f := cmd.Flags()
+	f.StringSliceVar(&d.Archs, "arch", nil, "`architectures`, amd64 and arm64, of machines whose configuration does not say (default amd64)")
+	f.StringSliceVar(&d.Kubernetes, "k8s", nil, "`versions` of Kubernetes, instead of the one of a configuration")
+	f.StringVar(&d.file, "export", "", "pack it into a `file` (default kubexm-dist/CLUSTER-VERSION.tar.zst)")
+	f.Lookup("export").NoOptDefVal = app.BundleDefault
+	f.Var(&d.limit, "volume-size", "split the file into volumes FILE.001, FILE.002... of this size, like 2G")
+	f.BoolVar(&p.options.DryRun, "dry-run", false, "only list what would be fetched, or removed")
+	f.BoolVar(&d.verify, "verify", false, "check every file of the store against the lock")
+	f.BoolVar(&d.prune, "prune", false, "remove from the store what no cluster needs")
+	f.IntVar(&p.options.Parallel, "parallel", 0, "things to fetch at a time (default 4)")
+	complete(cmd, "arch", app.Archs)
+	complete(cmd, "k8s", func() []string { return []string{config.DefaultKubernetes()} })
+	_ = cmd.MarkFlagFilename("export", "zst")
+	d.format = output(cmd, "text", "json")
+	cmd.Args = d.arguments
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error { return p.checkDownload(cmd, args, &d) }
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		p.options.Notice = p.notice
+		switch {
+		case d.verify:
+			return p.verify(cmd.Context(), d.format.value)
+		case d.prune:
+			return p.prune(cmd.Context(), d.format.value, d.Archs)
+		}
+		return p.download(cmd, args, &d)
+	}
+	return cmd
+}
+
+// arguments takes "download cluster", as other commands have it, and the file of
+// "--export FILE".
+func (d *downloading) arguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 && args[0] == "cluster" {
+		args = args[1:]
+	}
+	if len(args) > 0 && d.file == app.BundleDefault {
+		d.file, args = args[0], args[1:]
+	}
+	return arguments(0)(cmd, args)
+}
+
+// checkDownload checks what flags cannot check.
+func (p *program) checkDownload(cmd *cobra.Command, args []string, d *downloading) error {
+	named := p.options.Name != "" || p.options.File != ""
+	var err error
+	switch {
+	case d.limit > 0 && d.file == "":
+		err = errors.New("--volume-size is for a file: add --export")
+	case d.verify && (d.prune || d.file != "" || p.options.DryRun || len(d.Kubernetes) > 0):
+		err = errors.New("--verify goes alone: it looks at all that is in the store")
+	case d.prune && (d.file != "" || len(d.Kubernetes) > 0):
+		err = errors.New("--prune goes with neither --export nor --k8s: it keeps what clusters need")
+	case named && len(d.Kubernetes) > 0:
+		err = errors.New("--k8s is instead of a configuration, which names its version itself: leave out one of the two")
+	case p.options.Parallel < 0:
+		err = fmt.Errorf("--parallel is %d", p.options.Parallel)
+	case !named && (d.verify || d.prune || len(d.Kubernetes) > 0):
+		return nil
+	default:
+		return p.chosen(cmd, args)
+	}
+	return usage(fault.Advise(err, "see: "+cmd.CommandPath()+" --help"))
+}
+
+func (p *program) download(cmd *cobra.Command, args []string, d *downloading) error {
+	list, err := app.NewDownload(cmd.Context(), p.options, d.Selection)
+	if err != nil {
+		return err
+	}
+	if d.format.value == "json" {
+		err = p.jsonLine("items", list)
+	} else if !p.quiet || p.options.DryRun {
+		_, err = fmt.Fprint(p.out, itemsText(list, style.New(p.colors(p.out)), width(p.out)))
+	}
+	if err != nil {
+		return err
+	}
+	if p.options.DryRun {
+		if d.format.value == "json" {
+			p.answered = true
+			return p.result(&app.Result{Cluster: list.Cluster}, nil)
+		}
+		return nil
+	}
+	p.again = again(cmd, args)
+	return p.operate(cmd, d.format.value, list.Run(app.Bundle{File: d.file, Limit: int64(d.limit), Program: buildOf().Version}))
+}
+
+// again is the command line that was given.
+func again(cmd *cobra.Command, args []string) string {
+	text := cmd.CommandPath()
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		switch value := f.Value.String(); {
+		case f.Value.Type() == "bool" && value == "true", f.Name == "export" && value == app.BundleDefault:
+			text += " --" + f.Name
+		case f.Value.Type() == "stringSlice":
+			text += " --" + f.Name + "=" + quote(strings.Trim(value, "[]"))
+		default:
+			text += " --" + f.Name + "=" + quote(value)
+		}
+	})
+	for _, a := range args {
+		text += " " + quote(a)
+	}
+	return text
+}
+
+// itemsText lists what is needed, and adds up what is there and what is not.
+func itemsText(d *app.Download, st style.Style, width int) string {
+	rows := [][]string{head(st.Dim, "NEEDED", "ARCH", "SIZE", "FROM")}
+	var there, missing []resource.Stock
+	for _, i := range d.Items {
+		what, from, bytes := cmp.Or(i.Image, i.Component+" "+i.Version), i.From, "not told"
+		if i.Size >= 0 {
+			bytes = human.Bytes(i.Size)
+		}
+		if from == i.Image {
+			from, _, _ = strings.Cut(from, "/") // the rest stands in the first column
+		}
+		if i.There {
+			from = st.Good.String("in the store")
+			there = append(there, i)
+		} else {
+			missing = append(missing, i)
+		}
+		rows = append(rows, []string{what, i.Arch, bytes, from})
+	}
+	text := fitting(rows, width)
+	what := "everything is in the store: " + amount(there)
+	if len(missing) > 0 {
+		what = fmt.Sprintf("%s to fetch, %s in the store", amount(missing), amount(there))
+	}
+	return fmt.Sprintf("%s\n%s: %s\n", text, st.Bold.String(d.Cluster+" "+strings.Join(d.Versions, ", ")), what)
+}
+
+// amount counts items and their bytes. Images may share layers, which are fetched once.
+func amount(items []resource.Stock) string {
+	var known int64
+	unknown := 0
+	for _, i := range items {
+		known += max(i.Size, 0)
+		if i.Size < 0 {
+			unknown++
+		}
+	}
+	text := human.Count(len(items), "item")
+	if len(items) > unknown {
+		text += ", at most " + human.Bytes(known)
+	}
+	if unknown > 0 {
+		text += fmt.Sprintf(" (%d of a size not told)", unknown)
+	}
+	return text
+}
+
+func (p *program) verify(ctx context.Context, format string) error {
+	is, err := app.Verify(ctx, p.options)
+	if err != nil {
+		return err
+	}
+	if format == "json" {
+		err = p.print("json", is)
+	} else if !p.quiet || len(is.Flaws) > 0 {
+		st := style.New(p.colors(p.out))
+		for _, f := range is.Flaws {
+			fmt.Fprintf(p.out, "%s %s: %s\n", st.Bad.String("✗"), f.Path, f.What)
+		}
+		if len(is.Flaws) == 0 {
+			fmt.Fprintf(p.out, "%s the store is as its lock says: %s, %s\n", st.Good.String("✓"), human.Count(is.Files, "file"), human.Bytes(is.Bytes))
+		}
+	}
+	if err == nil && len(is.Flaws) > 0 {
+		err = fmt.Errorf("the store is not as its lock says: %s in %s", human.Count(len(is.Flaws), "flaw"), human.Count(is.Files, "file"))
+		err = fault.Advise(err, "nothing of it is used: kubexm download, or import, brings what is wrong or missing again")
+	}
+	return err
+}
+
+func (p *program) prune(ctx context.Context, format string, archs []string) error {
+	gone, err := app.Prune(ctx, p.options, archs)
+	if err != nil {
+		return err
+	}
+	var total int64
+	for _, g := range gone {
+		total += g.Size
+	}
+	if format == "json" {
+		return p.print("json", struct {
+			DryRun  bool              `json:"dryRun"`
+			Removed []resource.Pruned `json:"removed"`
+			Bytes   int64             `json:"bytes"`
+		}{p.options.DryRun, gone, total})
+	}
+	did := "removed"
+	if p.options.DryRun {
+		did = "would be removed"
+	}
+	if p.quiet && !p.options.DryRun {
+		return nil
+	}
+	var rows [][]string
+	for _, g := range gone {
+		rows = append(rows, []string{"- " + g.Name, human.Bytes(g.Size)})
+	}
+	_, err = fmt.Fprintf(p.out, "%s%s %s, %s\n", table(rows), human.Count(len(gone), "thing"), did, human.Bytes(total))
+	return err
+}
+
+func (p *program) importCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "import FILE...", Short: "Take what 'download --export' packed into the store", GroupID: groupStore,
+		Long: `Take what 'kubexm download --export' packed into the store of this work directory. FILE
+is a bundle, or the first of its volumes: the others are found beside it.
+
+Every part is verified before it is used. What is there already is left alone, so an
+import that was interrupted goes on where it stopped. A bundle that was changed, is
+not whole, or says something else than the lock of this store is refused.
+
+Then create the cluster with spec.source.offline: true: nothing is fetched any more.`,
+		Example: "  kubexm import prod-v1.37.1.tar.zst\n  kubexm import k8s.tar.zst.001",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage(fault.Advise(errors.New("which file?"), "name the one that 'kubexm download --export' wrote, or the first of its volumes"))
+			}
+			return nil
+		},
+	}
+	format := output(cmd, "text", "json")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		p.again = again(cmd, args)
+		return p.operate(cmd, format.value, func(ctx context.Context, o app.Options) (*app.Result, error) { return app.Import(ctx, o, args) })
+	}
+	return cmd
+}
