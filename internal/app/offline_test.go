@@ -1,0 +1,129 @@
+package app_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
+	"github.com/kubexm/kubexm/pkg/runner/runnertest"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/golden"
+)
+
+// TestOffline makes clusters of what was downloaded and packed on another machine,
+// without a request to anybody.
+func TestOffline(t *testing.T) {
+	some := "row*[123]" // one of each kind of control plane, etcd and balancer
+	if raceDetector {
+		some = basic
+	}
+	for _, name := range rows(t, some) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := resourcetest.New()
+			defer u.Close()
+			bundle := packed(t, row(t, name)+u.Mirrors())
+			var requests atomic.Int64
+			u.Fail(func(w http.ResponseWriter, _ *http.Request) bool {
+				requests.Add(1)
+				w.WriteHeader(http.StatusBadGateway)
+				return true
+			})
+			w := newWorld(t, row(t, name), u.Mirrors()+"    offline: true\n")
+			res, err := app.Import(t.Context(), app.Options{Workdir: w.dir}, []string{bundle})
+			if err != nil || len(res.Imported) != 1 || res.Imported[0].Added == 0 {
+				t.Fatalf("import: %+v, %v", res, err)
+			}
+			bubble(t, func(t *testing.T) { offline(t, w) })
+			if n := requests.Load(); n > 0 {
+				t.Errorf("%d requests went out", n)
+			}
+		})
+	}
+}
+
+// packed downloads what a configuration needs, and returns the bundle of it.
+func packed(t *testing.T, config string) string {
+	t.Helper()
+	dir := t.TempDir()
+	o := app.Options{File: filepath.Join(dir, "cluster.yaml"), Workdir: dir}
+	bundle := filepath.Join(dir, "bundle.tar.zst")
+	err := os.WriteFile(o.File, []byte(config), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := app.NewDownload(t.Context(), o, app.Selection{Archs: []string{"amd64"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range d.Items {
+		if i.There || i.Size <= 0 {
+			t.Errorf("before: %+v", i)
+		}
+	}
+	res, err := d.Run(app.Bundle{File: bundle})(t.Context(), o)
+	if err != nil || len(res.Bundle) != 1 || res.Summary.Changed != len(d.Items)+1 {
+		t.Fatalf("download: %+v, %v", res, err)
+	}
+	return bundle
+}
+
+func offline(t *testing.T, w *world) {
+	res, err := w.attempt(t.Context()).create()
+	if err != nil || res.Summary.Changed == 0 {
+		t.Fatalf("create: %+v, %v", res, err)
+	}
+	after := w.snapshot()
+	a := w.attempt(t.Context())
+	var asked, fetched atomic.Int64
+	a.around = func(h *runnertest.Host, ctx context.Context, c connector.Cmd) error {
+		for at, n := range map[string]*atomic.Int64{"dpkg-query": &asked, "apt-get -": &fetched} {
+			if strings.Contains(c.Line, at) {
+				n.Add(1)
+			}
+		}
+		return h.Exec(ctx, c)
+	}
+	res, err = a.create()
+	if err != nil || res.Summary.OK != res.Summary.Total {
+		t.Errorf("second run: %+v, %v", res, err)
+	}
+	same(t, "hosts after the second run", after, w.snapshot())
+	if asked.Load() == 0 || fetched.Load() > 0 {
+		t.Errorf("packages that are installed: %d looks at what is there, %d at repositories", asked.Load(), fetched.Load())
+	}
+}
+
+// Without a network and with a gap in the store nothing is begun.
+func TestOfflineWithGaps(t *testing.T) {
+	u := resourcetest.New()
+	defer u.Close()
+	w := newWorld(t, row(t, "row1"), u.Mirrors()+"    offline: true\n")
+	before := w.snapshot()
+	var text strings.Builder
+	tell := func(what string, dry bool) {
+		a := w.attempt(t.Context())
+		a.DryRun = dry
+		_, err := a.create()
+		fmt.Fprintf(&text, "== %s\nerror: %v\nadvice: %s\n", what, err, fault.Advice(err))
+		same(t, what+": hosts", before, w.snapshot())
+	}
+	tell("nothing is there", true)
+	_, err := app.Import(t.Context(), app.Options{Workdir: w.dir}, []string{packed(t, row(t, "row1")+u.Mirrors())})
+	store := filepath.Join(w.dir, "packages")
+	kubelets, _ := filepath.Glob(store + "/kubelet/*/amd64/kubelet")
+	if err := errors.Join(err, os.Remove(kubelets[0]), os.RemoveAll(store+"/images")); err != nil {
+		t.Fatal(err)
+	}
+	tell("some is missing", false)
+	golden.Equal(t, strings.ReplaceAll(text.String(), w.dir, "DIR"))
+}
