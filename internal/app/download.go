@@ -171,13 +171,13 @@ func (o *Options) onArchs(conf *v1alpha1.Cluster, store *resource.Store, archs [
 
 // Bundle is where to put what was downloaded, for machines without a network.
 type Bundle struct {
-	File    string // empty: no bundle; BundleDefault: a name that says what is in it
+	File    string // empty: no bundle; may be BundleDefault
 	Limit   int64  // bytes of a volume; 0: one file
 	Program string // version of this program
 }
 
-// BundleDefault stands for a name of the bundle that says what is in it.
-const BundleDefault = "default"
+// BundleDefault is the name of a bundle that is given none, with CLUSTER and VERSION to be filled in.
+const BundleDefault = "kubexm-dist/CLUSTER-VERSION.tar.zst"
 
 // Run fetches what is missing, and writes a bundle where one is wanted.
 func (d *Download) Run(b Bundle) func(context.Context, Options) (*Result, error) {
@@ -185,7 +185,7 @@ func (d *Download) Run(b Bundle) func(context.Context, Options) (*Result, error)
 		res := &Result{Cluster: d.Cluster}
 		var then []plan.Part
 		if b.File == BundleDefault {
-			b.File = filepath.Join("kubexm-dist", d.Cluster+"-"+strings.Join(d.Versions, "-")+".tar.zst")
+			b.File = strings.NewReplacer("CLUSTER", d.Cluster, "VERSION", strings.Join(d.Versions, "-")).Replace(BundleDefault)
 		}
 		if b.File != "" {
 			what := resource.Bundle{Path: b.File, Limit: b.Limit, Cluster: d.Cluster, Program: b.Program, Items: d.needs}

@@ -43,6 +43,12 @@ func TestOffline(t *testing.T) {
 			if err != nil || len(res.Imported) != 1 || res.Imported[0].Added == 0 {
 				t.Fatalf("import: %+v, %v", res, err)
 			}
+			o := app.Options{File: w.file, Workdir: w.dir}
+			d, err := app.NewDownload(t.Context(), o, app.Selection{Archs: []string{"amd64"}})
+			w.must(err)
+			if res, err = d.Run(app.Bundle{})(t.Context(), o); err != nil || res.Summary.OK != res.Summary.Total {
+				t.Errorf("download of what is there: %+v, %v", res, err)
+			}
 			bubble(t, func(t *testing.T) { offline(t, w) })
 			if n := requests.Load(); n > 0 {
 				t.Errorf("%d requests went out", n)

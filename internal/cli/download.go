@@ -58,7 +58,7 @@ from their own repositories.`,
 	f := cmd.Flags()
 	f.StringSliceVar(&d.Archs, "arch", nil, "`architectures`, amd64 and arm64, of machines whose configuration does not say (default amd64)")
 	f.StringSliceVar(&d.Kubernetes, "k8s", nil, "`versions` of Kubernetes, instead of the one of a configuration")
-	f.StringVar(&d.file, "export", "", "pack it into a `file` (default kubexm-dist/CLUSTER-VERSION.tar.zst)")
+	f.StringVar(&d.file, "export", "", "also pack it into a `file`")
 	f.Lookup("export").NoOptDefVal = app.BundleDefault
 	f.Var(&d.limit, "volume-size", "split the file into volumes FILE.001, FILE.002... of this size, like 2G")
 	f.BoolVar(&p.options.DryRun, "dry-run", false, "only list what would be fetched, or removed")

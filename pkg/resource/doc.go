@@ -7,6 +7,7 @@
 //	packages/<component>/<version>/<arch>/SHA256SUMS
 //	packages/images/                              one OCI layout for all images and architectures
 //
+// A bundle carries a part of one store to another.
 // What is in the store is never fetched again, and nothing enters it unverified.
 // Any number of goroutines and processes may use one store at a time.
 package resource

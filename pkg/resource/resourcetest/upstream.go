@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -79,9 +80,9 @@ func published(file string) []byte {
 	switch ext := path.Ext(name); {
 	case name == "SHA256SUMS":
 		version := path.Base(dir)
-		return sumLine(dir + "etcd-" + version + "-linux-amd64.tar.gz")
+		return slices.Concat(sumLine(dir+"etcd-"+version+"-linux-amd64.tar.gz"), sumLine(dir+"etcd-"+version+"-linux-arm64.tar.gz"))
 	case name == "runc.sha256sum":
-		return sumLine(dir + "runc.amd64")
+		return slices.Concat(sumLine(dir+"runc.amd64"), sumLine(dir+"runc.arm64"))
 	case ext == ".sha256" || ext == ".sha256sum":
 		return sumLine(strings.TrimSuffix(file, ext))
 	case strings.HasPrefix(name, "etcd-"):
@@ -114,15 +115,17 @@ func archive(dir string, programs ...string) []byte {
 	return b.Bytes()
 }
 
-// image serves /v2/NAME/manifests/TAG and /v2/NAME/blobs/DIGEST.
+// Media types of what a tag leads to, and of what that lists.
+const (
+	indexType    = "application/vnd.oci.image.index.v1+json"
+	manifestType = "application/vnd.oci.image.manifest.v1+json"
+)
+
+// image serves /v2/NAME/manifests/TAG, an image for amd64 and arm64, and /v2/NAME/blobs/DIGEST.
 func (u *Upstream) image(w http.ResponseWriter, r *http.Request) {
 	dir, tag := path.Split(r.URL.Path)
 	if strings.HasSuffix(dir, "/manifests/") && !strings.HasPrefix(tag, "sha256:") {
-		config := u.blob(`{"architecture":"amd64","os":"linux","config":{"Labels":{"name":"` + r.URL.Path + `"}},"rootfs":{"type":"layers","diff_ids":[]}}`)
-		layer := u.blob("layer of " + r.URL.Path)
-		tag = u.blob(fmt.Sprintf(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json",`+
-			`"config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":%q,"size":%d},`+
-			`"layers":[{"mediaType":"application/vnd.oci.image.layer.v1.tar","digest":%q,"size":%d}]}`, config, u.size(config), layer, u.size(layer)))
+		tag = u.blob(fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"manifests":[%s,%s]}`, indexType, u.platform(r.URL.Path, "amd64"), u.platform(r.URL.Path, "arm64")))
 	}
 	u.mu.Lock()
 	content, ok := u.blobs[tag]
@@ -132,11 +135,24 @@ func (u *Upstream) image(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Docker-Content-Digest", tag)
-	w.Header().Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
+	w.Header().Set("Content-Type", manifestType)
+	if bytes.Contains(content, []byte(indexType)) {
+		w.Header().Set("Content-Type", indexType)
+	}
 	w.Header().Set("Content-Length", fmt.Sprint(len(content)))
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(content)
 	}
+}
+
+// platform makes the image of an architecture, and returns its entry in the index.
+func (u *Upstream) platform(name, arch string) string {
+	config := u.blob(`{"architecture":"` + arch + `","os":"linux","config":{"Labels":{"name":"` + name + `"}},"rootfs":{"type":"layers","diff_ids":[]}}`)
+	layer := u.blob("layer of " + name + " for " + arch)
+	manifest := u.blob(fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,`+
+		`"config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":%q,"size":%d},`+
+		`"layers":[{"mediaType":"application/vnd.oci.image.layer.v1.tar","digest":%q,"size":%d}]}`, manifestType, config, u.size(config), layer, u.size(layer)))
+	return fmt.Sprintf(`{"mediaType":%q,"digest":%q,"size":%d,"platform":{"architecture":%q,"os":"linux"}}`, manifestType, manifest, u.size(manifest), arch)
 }
 
 func (u *Upstream) blob(text string) string {
