@@ -16,7 +16,7 @@ import (
 
 // child is what a child process does: "fetch DIR SERVER" fetches kubelet
 // 1.99.7, "lock DIR SERVER" adds entries to the lock file, prints each and waits
-// to be killed, "proxy DIR" fetches from a host that only a proxy reaches.
+// to be killed, "import DIR FILE" does half of an import and waits to be killed, "proxy DIR" fetches from a host that only a proxy reaches.
 func child(role string, args []string) error {
 	ctx := context.Background()
 	switch role {
@@ -35,6 +35,18 @@ func child(role string, args []string) error {
 			fmt.Println(key)
 		}
 		_, _ = os.Stdin.Read(make([]byte, 1)) // until it is killed
+		return err
+	case "import":
+		s, err := Open(args[0], Source{Offline: true})
+		if err != nil {
+			return err
+		}
+		_, err = s.Import(ctx, args[1], func(done, total int64) {
+			if done > total/2 {
+				fmt.Println("half")
+				_, _ = os.Stdin.Read(make([]byte, 1)) // until it is killed
+			}
+		})
 		return err
 	case "proxy":
 		s, err := Open(args[0], Source{Mirrors: map[string]string{"https://": "http://mirror.invalid/"}})
@@ -141,6 +153,33 @@ func TestLockFileSurvivesKills(t *testing.T) {
 		t.Errorf("writing after the kills: %v", err)
 	}
 	nothingLeft(t, s)
+}
+
+func TestImportAfterAKill(t *testing.T) {
+	from, items := stocked(t)
+	file, to := filepath.Join(t.TempDir(), "bundle"), empty(t)
+	mustPack(t, from, Bundle{Path: file, Items: items})
+	cmd := spawn(t.Context(), "import", to.dir, file)
+	out, err := cmd.StdoutPipe()
+	_, inErr := cmd.StdinPipe()
+	if err := errors.Join(err, inErr, cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	if !bufio.NewScanner(out).Scan() {
+		t.Fatal("the child gave up")
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	if parts, err := filepath.Glob(to.dir + "/*/*/*/*.part"); err != nil || len(parts) == 0 {
+		t.Errorf("it was not killed in the midst of a member: %q, %v", parts, err)
+	}
+	if ok, err := to.Has(pause, "amd64"); ok || err != nil {
+		t.Errorf("half of a bundle counts: %v, %v", ok, err)
+	}
+	if got, err := to.Import(t.Context(), file, nil); err != nil || got.Present == 0 {
+		t.Errorf("after the kill: %+v, %v", got, err)
+	}
+	complete(t, to, items)
 }
 
 func TestProxyIsHonoured(t *testing.T) {
