@@ -142,7 +142,8 @@ type Verified struct {
 }
 
 // Verify reads every file and blob of the store and compares it with the lock. What is
-// wrong is not believed any more: the next download fetches it again.
+// wrong is not believed any more: the next download fetches it again. Indexes that join
+// the architectures of an image are the store's own, and written anew at once.
 func (s *Store) Verify(ctx context.Context) (Verified, error) {
 	v := Verified{Flaws: []Flaw{}}
 	l, err := s.readLock()
@@ -192,10 +193,33 @@ func (s *Store) Verify(ctx context.Context) (Verified, error) {
 	if err != nil {
 		return v, fmt.Errorf("verifying %s: %w", s.dir, err)
 	}
+	if err := s.rejoin(ctx, l, v.Flaws); err != nil {
+		return v, fmt.Errorf("verifying %s: %w", s.dir, err)
+	}
 	incomplete, err := s.incomplete(l)
 	v.Flaws = append(v.Flaws, incomplete...)
 	slices.SortFunc(v.Flaws, func(a, b Flaw) int { return strings.Compare(a.Path+a.What, b.Path+b.What) })
 	return v, err
+}
+
+// rejoin writes anew the indexes that are among the flaws: nobody else publishes them.
+func (s *Store) rejoin(ctx context.Context, l lock, flaws []Flaw) error {
+	_, joint, err := s.listImages(l)
+	if err != nil {
+		return err
+	}
+	for _, text := range joint {
+		d := digest.FromBytes(text)
+		at := slices.IndexFunc(flaws, func(f Flaw) bool { return f.Path == blobKey(d) })
+		if at < 0 {
+			continue
+		}
+		if err := s.putBlob(ctx, d, text); err != nil {
+			return err
+		}
+		flaws[at].What += "; written anew"
+	}
+	return nil
 }
 
 // incomplete finds the blobs that images lack.
