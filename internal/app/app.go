@@ -130,13 +130,13 @@ func (s *session) connect(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(joined(failed), err)
 	}
-	needed := s.leaveOut(failed)
+	needed, err := s.leaveOut(failed)
 	for _, e := range failed {
 		if slices.Contains(s.cluster.Missing(), e.Host) {
 			s.notice("warning: left out: %v", e)
 		}
 	}
-	return joined(needed)
+	return errors.Join(joined(needed), err)
 }
 
 // reach is connect, with the hosts that cannot be reached or asked left out.

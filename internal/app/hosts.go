@@ -118,7 +118,7 @@ func (s *session) each(f func(h *v1alpha1.Host) error) []*HostError {
 
 // leaveOut leaves workers that cannot be reached out of the cluster, where they may be
 // missing, and returns the hosts without which it cannot go on.
-func (s *session) leaveOut(failed []*HostError) (needed []*HostError) {
+func (s *session) leaveOut(failed []*HostError) (needed []*HostError, err error) {
 	for _, e := range failed {
 		switch roles := s.cluster.Host(e.Host).Roles; {
 		case !s.AllowMissing || !isDown(e.Err):
@@ -132,12 +132,31 @@ func (s *session) leaveOut(failed []*HostError) (needed []*HostError) {
 		}
 	}
 	if s.AllowMissing || slices.ContainsFunc(failed, func(e *HostError) bool { return !isDown(e.Err) || !isWorker(s.cluster.Host(e.Host).Roles) }) {
-		return needed
+		if needed == nil {
+			err = s.checkMissing()
+		}
+		return needed, err
 	}
 	for _, e := range failed {
 		e.Err = adviseMore(e.Err, "to go on without workers that are down: --allow-missing; a later run adds them")
 	}
-	return needed
+	return needed, nil
+}
+
+// checkMissing refuses to go on without machines that would decide what the cluster becomes.
+func (s *session) checkMissing() error {
+	missing := s.cluster.Missing()
+	switch {
+	case len(missing) == 0:
+		return nil
+	case len(s.cluster.Workers()) == 0:
+		return fault.Advise(fmt.Errorf("no worker can be reached (%s): there would be nowhere for pods to run", human.Names(missing, 10)),
+			"see why: a bastion or a network that they share? bring one up, and run again")
+	case s.config.Spec.Kubernetes.ProxyMode == "":
+		return fault.Advise(fmt.Errorf("how kube-proxy works follows from the kernels of all nodes, and %s can not be asked", human.Names(missing, 10)),
+			"set spec.kubernetes.proxyMode: nftables where all have kernel 5.13 or newer, else iptables")
+	}
+	return nil
 }
 
 // isDown reports whether a host did not answer, rather than answer that it lets nobody in.

@@ -179,6 +179,15 @@ var troubles = map[string]trouble{
 			}
 		},
 	},
+	"all workers down, allowed": {prep: func(w *world, a *attempt) {
+		w.hosts["node2"].SetDown(true)
+		w.hosts["node3"].SetDown(true)
+		a.AllowMissing = true
+	}},
+	"worker down, allowed, proxy mode open": {prep: func(w *world, a *attempt) {
+		w.hosts["node3"].SetDown(true)
+		a.AllowMissing = true
+	}},
 	"no space on a node": {prep: func(w *world, _ *attempt) { w.hosts["node2"].SetFull(true) }},
 	"disk fills up": {prep: func(w *world, a *attempt) {
 		a.Sink = func(ev engine.Event) {

@@ -82,7 +82,9 @@ func Preflight(ctx context.Context, o Options) (*Fitness, error) {
 	defer s.close()
 	failed, facts := s.ask(ctx)
 	s.cluster = cluster.New(s.config, s.dir, nil, facts)
-	s.leaveOut(failed)
+	if _, err := s.leaveOut(failed); err != nil {
+		return nil, err
+	}
 	failed = append(failed, s.tryPorts(ctx)...)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()

@@ -48,11 +48,17 @@ var networkChecks = []check{
 	}},
 	{"load-balancer", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
 		proxy := c.Proxy()
-		if f.Env["cluster"] != "" || proxy == "" || !h.Is(v1alpha1.RoleLoadBalancer) && c.EndpointIP(h.Name) != "127.0.0.1" {
-			return Finding{} // none of ours is to run there, or it does
+		programs := proxy
+		if h.Is(v1alpha1.RoleLoadBalancer) {
+			programs += " and keepalived"
+		} else if c.Kubeadm() || c.EndpointIP(h.Name) != "127.0.0.1" {
+			return Finding{} // ours is a static pod, or none
+		}
+		if f.Env["cluster"] != "" || proxy == "" {
+			return Finding{} // ours runs there, or none is to
 		}
 		found := Finding{
-			Needed: "a machine on which " + proxy + " and keepalived work for this cluster alone",
+			Needed: "a machine on which " + programs + " work for this cluster alone",
 			Fix:    "take another machine, or remove what they serve there: kubexm would give them another configuration",
 		}
 		var runs []string

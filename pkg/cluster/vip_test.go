@@ -65,7 +65,8 @@ func TestBalancers(t *testing.T) {
 		"ours":                  {external, "lb1", func(f *runner.Facts) { proxy(f); keepalived(f); f.Env = map[string]string{"cluster": "demo"} }, "owner: part of a kubexm cluster demo whose keys are not in DIR"},
 		"of another cluster":    {external, "lb1", func(f *runner.Facts) { keepalived(f); f.Env = map[string]string{"cluster": "other"} }, "owner: part of the kubexm cluster other"},
 		"on a master":           {external, "node1", func(f *runner.Facts) { proxy(f); keepalived(f) }, ""},
-		"on a worker":           {"  - {name: lb1, address: 10.0.0.21, roles: [worker]}\n  loadBalancer: {mode: internal}\n", "lb1", func(f *runner.Facts) { proxy(f); keepalived(f) }, "load-balancer: somebody's haproxy on port 8443"},
+		"on a worker":           {"  - {name: lb1, address: 10.0.0.21, roles: [worker]}\n  kubernetes: {type: kubexm}\n  loadBalancer: {mode: internal}\n", "lb1", func(f *runner.Facts) { proxy(f); keepalived(f) }, "load-balancer: somebody's haproxy on port 8443"},
+		"beside a static pod":   {"  - {name: lb1, address: 10.0.0.21, roles: [worker]}\n  loadBalancer: {mode: internal}\n", "lb1", proxy, ""},
 		"without load balancer": {"  - {name: lb1, address: 10.0.0.21, roles: [worker]}\n  loadBalancer: {enabled: false}\n", "lb1", proxy, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -109,15 +109,17 @@ elif [ -e "$f" ]; then echo "$f is not a regular file" >&2; exit 1; else echo -;
 
 // put takes a path, a size, permissions and an owner, and the content from
 // standard input. Less content than promised (the connection broke) changes nothing,
-// and whatever fails leaves no half file. The script of a connection that was lost may
-// live on for long: each has a temporary file of its own.
-const put = `put() { t=$1.kubexm.$$; { (umask 077; bytes "$2" >"$t") && whole "$2" && chmod "$3" "$t" && chown "$4" "$t" && mv -fT "$t" "$1"; } || drop $?; }
-whole() { [ "$(stat -c %s "$t")" = "$1" ] || { echo "content of ${t%.kubexm.*} cut short" >&2; return 65; }; }
+// and whatever fails leaves no half file.
+const put = `put() { temp "$1"; { (umask 077; bytes "$2" >"$t") && whole "$2" "$1" && chmod "$3" "$t" && chown "$4" "$t" && mv -fT "$t" "$1"; } || drop $?; }
+whole() { [ "$(stat -c %s "$t")" = "$1" ] || { echo "content of $2 cut short" >&2; return 65; }; }
 ` + receive
 
-// bytes passes on so many of standard input, in the pieces in which sshd writes: a fifth quicker than head -c. drop removes
+// temp names the temporary file of a path: one of the script's own, as that of a connection
+// that was lost may live on for long, and hidden, as the kubelet reads all others in its
+// directory of static pods. Those that were left behind go. bytes passes on so many of standard input, in the pieces in which sshd writes: a fifth quicker than head -c. drop removes
 // the temporary file and ends the script with a status.
-const receive = `bytes() { dd bs=32k iflag=fullblock,count_bytes count="$1" status=none; }
+const receive = `temp() { t=${1%/*}/.${1##*/}.kubexm; for o in "$t".*; do if [ -e "$o" ]; then rm -f "$o"; fi; done; t=$t.$$; }
+bytes() { dd bs=32k iflag=fullblock,count_bytes count="$1" status=none; }
 drop() { rm -f "$t"; exit "$1"; }
 `
 

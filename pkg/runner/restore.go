@@ -37,8 +37,8 @@ esac; done <<END
 $all
 END
 while IFS= read -r l; do v=${l#* }; t=$v.kubexm; case "$l" in
-'path '*) back || bad="$bad $v"; rm -rf "$t" "$t".*;;
-'block '*) unblock "$v" || bad="$bad $v"; rm -f "$t" "$t".*;;
+'path '*) back || bad="$bad $v"; rm -rf "$t" "${v%/*}/.${v##*/}.kubexm".*;;
+'block '*) unblock "$v" || bad="$bad $v"; rm -f "$t" "${v%/*}/.${v##*/}.kubexm".*;;
 'fstab '*) if grep -q '^# kubexm: ' "$v" 2>/dev/null; then sed -i 's/^# kubexm: //' "$v" || bad="$bad $v"; fi;;
 'file '*) [ -s "$v" ] || rm -f "$v";;
 'dir '*) rmdir "$v" 2>/dev/null;;

@@ -57,7 +57,7 @@ func TestRestoreLosesNothing(t *testing.T) {
 		must(t, r.WriteFiles(t.Context(), runner.File{Path: "/etc/kept", Data: []byte("changed"), Mode: 0o644}, runner.File{Path: "/etc/ours", Mode: 0o644},
 			runner.File{Path: "/etc/shared", Data: []byte("theirs\nB\nE\n"), Mode: 0o644, Edit: "block /etc/shared\tB\tE"}))
 		m.Put("/etc/ours.kubexm", "half", 0o600)
-		m.Put("/etc/ours.kubexm.4711", "half", 0o600)
+		m.Put("/etc/.ours.kubexm.4711", "half", 0o600)
 		mend := disturb(t, m, "cp")
 		if err := r.Restore(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "not put back: /etc/shared /etc/kept") {
 			t.Errorf("got %v", err)
@@ -83,7 +83,7 @@ func TestNoHalfFiles(t *testing.T) {
 				t.Errorf("%s: got %v", program, err)
 			}
 			mend()
-			expect(t, r, "/etc/key missing", "/etc/key.kubexm.* missing", "/etc/tool missing", "/etc/tool.kubexm.* missing")
+			expect(t, r, "/etc/key missing", "/etc/.key.kubexm.* missing", "/etc/tool missing", "/etc/.tool.kubexm.* missing")
 		}
 	})
 }

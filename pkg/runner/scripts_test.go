@@ -100,7 +100,7 @@ func TestWriteFiles(t *testing.T) {
 		}
 		must(t, r.WriteFiles(t.Context(), files...))
 		expect(t, r, "/etc/new directory 755 root:root", "/etc/new/deep directory 755 root:root", "/etc/new/deep/file file 600 root:root one",
-			"/etc/old file 644 nobody:nogroup now", "/etc/old.kubexm.* missing", "/var/lib/kubexm/before/etc/old file 640 root:root was")
+			"/etc/old file 644 nobody:nogroup now", "/etc/.old.kubexm.* missing", "/var/lib/kubexm/before/etc/old file 640 root:root was")
 		got, err := r.ReadFiles(t.Context(), "/etc/new/deep/file", "/etc/none", "/etc/old", "/etc/empty", odd)
 		must(t, err)
 		files[0].Owner, files[2].Owner, files[3].Owner = "root:root", "root:root", "root:root"
@@ -138,7 +138,7 @@ func TestWriteFilesCutShort(t *testing.T) {
 		if status(err) != 65 || !strings.Contains(err.Error(), "content of /etc/two cut short") {
 			t.Errorf("got %v", err)
 		}
-		expect(t, r, "/etc/one file 644 root:root 12345", "/etc/two file 644 root:root second", "/etc/two.kubexm.* missing")
+		expect(t, r, "/etc/one file 644 root:root 12345", "/etc/two file 644 root:root second", "/etc/.two.kubexm.* missing")
 	})
 }
 
@@ -197,10 +197,10 @@ func TestUpload(t *testing.T) {
 	onEach(t, func(t *testing.T, m machine, r *runner.Runner) {
 		text := strings.Repeat("0123456789", 50_000)
 		m.Put("/opt/bin/old", "before", 0o755)
-		m.Put("/opt/new/bin/tool.kubexm.4711", "half, of a connection that was lost", 0o644)
+		m.Put("/opt/new/bin/.tool.kubexm.4711", "half, of a connection that was lost", 0o644)
 		must(t, r.Upload(t.Context(), upload("/opt/new/bin/tool", text), upload("/opt/bin/old", text), upload("/opt/new/bin/empty", "")))
 		must(t, r.Upload(t.Context(), upload("/top", text)))
-		expect(t, r, "/opt/new/bin directory 755 root:root", "/opt/new/bin/empty file 755 root:root ", "/opt/new/bin/tool.kubexm.4711 missing", "/var/lib/kubexm/before/opt/bin/old file 755 root:root before")
+		expect(t, r, "/opt/new/bin directory 755 root:root", "/opt/new/bin/empty file 755 root:root ", "/opt/new/bin/.tool.kubexm.4711 missing", "/var/lib/kubexm/before/opt/bin/old file 755 root:root before")
 		want := map[string]runner.Sum{"/opt/new/bin/tool": {SHA256: sum(text), Mode: 0o755}, "/opt/bin/old": {SHA256: sum(text), Mode: 0o755}, "/top": {SHA256: sum(text), Mode: 0o755}}
 		sums, err := r.Sums(t.Context(), "/opt/new/bin/tool", "/opt/none", "/opt/bin/old", "/top")
 		must(t, err)
@@ -245,7 +245,7 @@ func TestUploadFails(t *testing.T) {
 			if c.status == 28 { // told at the beginning
 				before = "/opt/bin/before missing"
 			}
-			expect(t, r, before, "/opt/bin/tool file 755 root:root old", "/opt/bin/tool.kubexm.* missing")
+			expect(t, r, before, "/opt/bin/tool file 755 root:root old", "/opt/bin/.tool.kubexm.* missing")
 			must(t, r.Remove(t.Context(), "/opt/bin/before"))
 		}
 	})

@@ -72,7 +72,7 @@ const take = `rooms=
 room() { made "$1"; free=$(df -Pk "${1:-/}" | { read -r _; read -r _ _ _ f _; echo "$f"; })
 d=$(stat -c %d "${1:-/}"); rooms="$rooms $d:$2"; need=0; for w in $rooms; do case $w in "$d":*) need=$((need+${w#*:}));; esac; done
 if [ "$free" -lt "$need" ]; then echo "no space: ${1:-/} has $free KiB free, $need KiB are needed" >&2; exit 28; fi; }
-take() { keep "$1"; rm -f "$1".kubexm.*; t=$1.kubexm.$$; { bytes "$2" >"$t" && right "$1" "$3" && chmod "$4" "$t" && safe "$t" && mv -fT "$t" "$1"; } || drop $?
+take() { keep "$1"; temp "$1"; { bytes "$2" >"$t" && right "$1" "$3" && chmod "$4" "$t" && safe "$t" && mv -fT "$t" "$1"; } || drop $?
 mkdir -p "$S${1%/*}"; echo "$h $(stat -c '%s %z %i' "$1")" >"$S$1"; }
 right() { h=$(hash "$t"); [ "$h" = "$2" ] || { echo "checksum of $1 on the host is $h, want $2" >&2; return 65; }; }
 ` + receive

@@ -82,7 +82,7 @@ func TestServiceStateOnRealShells(t *testing.T) {
 			}
 			s.Put("/programs/systemctl", fmt.Sprintf(`#!/bin/sh
 case "$*" in
-"show etcd -p ActiveState,UnitFileState,Environment,MainPID") echo UnitFileState=enabled; echo ActiveState=active; echo MainPID=%[1]d; echo "Environment=A=1 %[2]s";;
+"show etcd -p ActiveState,LoadState,UnitFileState,Environment,MainPID") echo UnitFileState=enabled; echo ActiveState=active; echo MainPID=%[1]d; echo "Environment=A=1 %[2]s";;
 "show etcd -p MainPID") echo MainPID=%[1]d;;
 *) exit 1;;
 esac

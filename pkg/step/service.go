@@ -52,7 +52,7 @@ func (s Service) files() (Files, string, error) {
 // --value.) A program that writes its title over its environment has that in a file,
 // see Unit.Titled. What systemd holds of the unit is told by the digest in there, too:
 // NeedDaemonReload of systemd 257 is "yes" for all units when any has been enabled.
-const state = `systemctl show %[1]s -p ActiveState,UnitFileState,Environment,MainPID
+const state = `systemctl show %[1]s -p ActiveState,LoadState,UnitFileState,Environment,MainPID
 p=$(systemctl show %[1]s -p MainPID); p=${p#*=}; i=0; env=
 while [ "${p:-0}" -gt 0 ] && [ $i -lt 40 ] && exe=$(readlink "/proc/$p/exe"); do
 env=$(tr '\0' '\n' <"/proc/$p/environ"); case $exe in */systemd|*/systemd-executor) env= ;; esac
@@ -107,31 +107,35 @@ func (s Service) Precheck(ctx context.Context, r *runner.Runner) (*Change, error
 	return &Change{
 		Diff: diff,
 		Run: func(ctx context.Context) error {
-			return s.run(ctx, r, g, digest, have["UnitFileState"] == "enabled", held)
+			return s.run(ctx, r, g, digest, have, held)
 		},
 		Rollback: s.rollback(r, g, have["ActiveState"] == "active", have["UnitFileState"] == "enabled"),
 	}, nil
 }
 
 // bring lets systemd know of the unit and its files, and start it. Reading all units
-// anew takes long; systemd reads one that it does not hold by itself. A service that is enabled
+// anew takes long; systemd reads one that it does not hold by itself. One that it holds may
+// have been edited, the digest being left. A service that is enabled
 // because kubexm has installed its package is no older than kubexm.
 const bring = `noted %[4]s || if noted %[5]s; then note %[4]s; else note %[1]s; fi; files; systemctl -q --no-reload enable %[2]s
-case $(systemctl show %[2]s -p Environment) in *KUBEXM_DIGEST=%[6]s*) ;; *) systemctl daemon-reload;; esac
+case %[7]s$(systemctl show %[2]s -p Environment) in new*KUBEXM_DIGEST=%[6]s*) ;; *) systemctl daemon-reload;; esac
 systemctl reset-failed %[2]s 2>/dev/null || true; systemctl %[3]s %[2]s`
 
-func (s Service) run(ctx context.Context, r *runner.Runner, g gap, digest string, wasEnabled, held bool) error {
+func (s Service) run(ctx context.Context, r *runner.Runner, g gap, digest string, was map[string]string, held bool) error {
 	// Noted first, so that Restore knows of the unit whatever happens next; as a new unit
 	// also when an earlier run has enabled it.
-	verb, act := "unit", "restart"
-	if wasEnabled {
+	verb, act, known := "unit", "restart", "new"
+	if was["UnitFileState"] == "enabled" {
 		verb = "service"
+	}
+	if was["LoadState"] != "not-found" && g.put != nil {
+		known = "old"
 	}
 	if held {
 		act = "try-restart"
 	}
 	n := runner.Quote(s.Name)
-	script := fmt.Sprintf(bring, runner.Quote(verb+" "+s.Name), n, act, runner.Quote("unit "+s.Name), runner.Quote("package "+s.Name), digest)
+	script := fmt.Sprintf(bring, runner.Quote(verb+" "+s.Name), n, act, runner.Quote("unit "+s.Name), runner.Quote("package "+s.Name), digest, known)
 	if _, err := r.Change(ctx, script, g.put...); err != nil {
 		err = fmt.Errorf("%w\n%s", err, Journal(ctx, r, s.Name))
 		return fault.Advise(err, "look at the host: journalctl -u "+n+"; --no-rollback keeps everything as it is")

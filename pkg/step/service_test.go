@@ -2,6 +2,7 @@ package step_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -111,6 +112,9 @@ func TestServiceRestarts(t *testing.T) {
 			}
 			if n := starts(h); n != 1 {
 				t.Errorf("started %d times", n)
+			}
+			if strings.Contains(change.Diff, "+++ ") && !slices.ContainsFunc(h.Log(), func(l string) bool { return strings.HasSuffix(l, "daemon-reload") }) {
+				t.Errorf("started as systemd knew it, not as its files are: %q", h.Log())
 			}
 		})
 	}

@@ -16,7 +16,7 @@ set -Eeuo pipefail
 
 T=$(mktemp -d)
 MASTER=${MASTERS%% *}
-declare -A NAME # of each address
+declare -A NAME=() # of each address
 for h in $MASTERS $WORKER; do NAME[$h]=node$((${#NAME[@]} + 1)); done
 trap 'for h in "${!NAME[@]}"; do ssh -o ControlPath=$T/%h.ssh -O exit $h; done 2>/dev/null; rm -rf $T' EXIT
 trap 'touch $T/failed' ERR # in jobs too

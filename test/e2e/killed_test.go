@@ -132,7 +132,7 @@ func TestKilledMasters(t *testing.T) {
 			var more []string
 			for _, node := range []string{"node2", "node3"} {
 				joins := func(_ int, e event) bool { return e.Status == "started" && e.What == "kubeadm join" && e.Host == node }
-				c.killed(t, joins, time.Duration(random.Int64N(int64(8*time.Second))), more...)
+				c.killed(t, joins, time.Duration(random.Int64N(int64(5*time.Second))), more...)
 				more = []string{"--resume"}
 			}
 			resumed := c.create(t, more...).ok(t)

@@ -24,7 +24,7 @@ func TestWorkerDies(t *testing.T) {
 	the.resize(t, 4)
 	restoreMachines(t)
 	before := the.snapshots(t)
-	c := newCluster(t, 1, where{}, impatient)
+	c := newCluster(t, 1, where{}, impatient, set("kubernetes.proxyMode", "nftables"))
 	victim := c.workers()[1]
 	t.Run("when it joins", func(t *testing.T) {
 		defer timed(t)()
