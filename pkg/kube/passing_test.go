@@ -294,13 +294,19 @@ func TestWaitReady(t *testing.T) {
 func TestLostNodes(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *kubetest.Server, c *Client, _ Access) {
 		server.OnWrite = func(*unstructured.Unstructured) {} // all is as it is put
-		set := read(t, `{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: agent, namespace: default, generation: 1}, status: {observedGeneration: 1,
+		set := read(t, `{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: agent, namespace: default, generation: 1}, spec: {selector: {matchLabels: {app: agent}}}, status: {observedGeneration: 1,
 			desiredNumberScheduled: 3, currentNumberScheduled: 3, updatedNumberScheduled: 3, numberAvailable: 2, numberReady: 2}}`)
 		node := func(ready string) {
 			server.Put(read(t, `{apiVersion: v1, kind: Node, metadata: {name: node3}, status: {conditions: [{type: Ready, status: "`+ready+`"}]}}`)[0])
 		}
-		server.AddNode("node1", true)
-		server.AddNode("node2", true)
+		pod := func(node, ready string) {
+			server.Put(read(t, `{apiVersion: v1, kind: Pod, metadata: {name: agent-`+node+`, namespace: default, labels: {app: agent}}, spec: {nodeName: `+node+`},
+				status: {conditions: [{type: Ready, status: "`+ready+`"}]}}`)[0])
+		}
+		for _, n := range []string{"node1", "node2", "node3"} {
+			server.AddNode(n, true)
+			pod(n, "True") // of one that is lost, too, for a while
+		}
 		server.Put(set[0])
 		node("False")
 		if missing, err := c.NotReady(t.Context(), set...); missing == "" || err != nil {
@@ -313,9 +319,7 @@ func TestLostNodes(t *testing.T) {
 		if missing, err := c.NotReady(t.Context(), set...); missing != "" || err != nil {
 			t.Errorf("%q, %v", missing, err)
 		}
-		lost := set[0].DeepCopy()
-		_ = unstructured.SetNestedField(lost.Object, int64(1), "status", "numberAvailable")
-		server.Put(lost)
+		pod("node2", "False")
 		if missing, err := c.NotReady(t.Context(), set...); missing == "" || err != nil {
 			t.Errorf("one more lacks: %q, %v", missing, err)
 		}

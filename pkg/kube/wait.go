@@ -60,26 +60,40 @@ func (c *Client) rolledOut(ctx context.Context) verdict {
 	}
 }
 
-// withoutLost reports whether a DaemonSet is rolled out but for nodes whose kubelets have
-// not been heard of for so long that Kubernetes gave them up.
+// withoutLost reports whether a DaemonSet is rolled out but for its pods on nodes whose
+// kubelets have not been heard of for so long that Kubernetes gave them up.
 func (c *Client) withoutLost(ctx context.Context, live *unstructured.Unstructured) bool {
-	const desired = "desiredNumberScheduled"
-	nodes, err := c.Typed.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
+	nodes, err1 := c.Typed.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	pods, err2 := c.podsOf(ctx, live)
+	if err1 != nil || err2 != nil {
 		return false // what is missing is told
 	}
-	lost := slices.DeleteFunc(nodes.Items, func(n corev1.Node) bool {
-		return !slices.ContainsFunc(n.Status.Conditions, func(is corev1.NodeCondition) bool {
+	lost := map[string]bool{}
+	for i := range nodes.Items {
+		lost[nodes.Items[i].Name] = slices.ContainsFunc(nodes.Items[i].Status.Conditions, func(is corev1.NodeCondition) bool {
 			return is.Type == corev1.NodeReady && is.Status == corev1.ConditionUnknown
 		})
-	})
+	}
+	desired, _, _ := unstructured.NestedInt64(live.Object, "status", "desiredNumberScheduled")
+	ready, gone := int64(0), int64(0)
+	for i := range pods {
+		switch {
+		case lost[pods[i].Spec.NodeName]:
+			gone++
+		case slices.ContainsFunc(pods[i].Status.Conditions, func(is corev1.PodCondition) bool {
+			return is.Type == corev1.PodReady && is.Status == corev1.ConditionTrue
+		}):
+			ready++
+		}
+	}
 	owed := live.DeepCopy()
-	n, _, _ := unstructured.NestedInt64(owed.Object, "status", desired)
-	if len(lost) == 0 || n <= int64(len(lost)) || unstructured.SetNestedField(owed.Object, n-int64(len(lost)), "status", desired) != nil {
-		return false
+	for field, n := range map[string]int64{"desiredNumberScheduled": desired - gone, "numberReady": ready, "numberAvailable": ready} {
+		if unstructured.SetNestedField(owed.Object, n, "status", field) != nil {
+			return false
+		}
 	}
 	result, err := status.Compute(owed)
-	return err == nil && result.Status == status.CurrentStatus
+	return gone > 0 && ready > 0 && err == nil && result.Status == status.CurrentStatus
 }
 
 // WaitNodeReady waits until a node is Ready, as WaitReady does.

@@ -36,22 +36,31 @@ func (c *Client) pods(ctx context.Context, obj *unstructured.Unstructured) (line
 	if err != nil || live == nil {
 		return nil
 	}
+	pods, err := c.podsOf(ctx, live)
+	if err != nil {
+		return nil
+	}
+	for i := range pods {
+		if len(lines) == mostPods {
+			break
+		}
+		lines = append(lines, troubles(&pods[i])...)
+	}
+	return lines
+}
+
+// podsOf lists the pods that a workload selects: none where it selects by no labels.
+func (c *Client) podsOf(ctx context.Context, live *unstructured.Unstructured) ([]corev1.Pod, error) {
 	labels, ok, _ := unstructured.NestedStringMap(live.Object, "spec", "selector", "matchLabels")
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	selector := metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: labels})
 	list, err := c.Typed.CoreV1().Pods(live.GetNamespace()).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	for i := range list.Items {
-		if len(lines) == mostPods {
-			break
-		}
-		lines = append(lines, troubles(&list.Items[i])...)
-	}
-	return lines
+	return list.Items, nil
 }
 
 // troubles tells why a pod is not ready: nothing for one that is.
