@@ -39,7 +39,7 @@ func newHostKeys(c SSHConfig) (*hostKeys, error) {
 	}
 	k := &hostKeys{cfg: c}
 	if err == nil {
-		err = k.load()
+		err = k.read()
 	}
 	if err != nil {
 		return nil, fault.Advise(fmt.Errorf("reading known host keys: %w", err), "correct the file, or remove it: keys are then recorded anew")
@@ -49,6 +49,21 @@ func newHostKeys(c SSHConfig) (*hostKeys, error) {
 
 // others are the files in which OpenSSH looks, for machines that the operator knows already.
 var others = []string{"~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts"}
+
+// read loads the files while nobody is in the middle of a line.
+func (k *hostKeys) read() (err error) {
+	recording.RLock()
+	defer recording.RUnlock()
+	f, err := os.Open(k.cfg.KnownHosts)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH); err != nil {
+		return fmt.Errorf("locking %s: %w", f.Name(), err)
+	}
+	return k.load()
+}
 
 // load reads what is known of machines. A file of others that cannot be read is left out.
 func (k *hostKeys) load() (err error) {
@@ -82,7 +97,7 @@ func (k *hostKeys) algorithms() []string {
 // changes its session keys.
 func (k *hostKeys) check(address string, remote net.Addr, key ssh.PublicKey) error {
 	if k.db == nil {
-		if k.refused = k.load(); k.refused != nil {
+		if k.refused = k.read(); k.refused != nil {
 			return k.refused
 		}
 	}
@@ -143,8 +158,8 @@ func (noKey) Marshal() []byte { return nil }
 
 func fingerprint(key ssh.PublicKey) string { return key.Type() + " " + ssh.FingerprintSHA256(key) }
 
-// recording keeps this process to one waiting thread in front of the file lock.
-var recording sync.Mutex
+// recording keeps this process to one thread that waits in front of the file lock to write.
+var recording sync.RWMutex
 
 // record adds the key of a machine that was unknown a moment ago: another
 // goroutine or process may have been first.

@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 	xknownhosts "golang.org/x/crypto/ssh/knownhosts"
@@ -192,5 +194,32 @@ func TestHostKeysAtOnce(t *testing.T) {
 	text, err := os.ReadFile(file)
 	if n := strings.Count(string(text), "\n"); n != hosts {
 		t.Errorf("%d lines, %v", n, err)
+	}
+}
+
+// Another kubexm is in the middle of a line: it is waited for.
+func TestHostKeyHalfWritten(t *testing.T) {
+	cfg := SSHConfig{Name: "node1", Address: "192.0.2.1", Port: 22, KnownHosts: filepath.Join(t.TempDir(), "known_hosts")}
+	const line = "192.0.2.1 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJMUZEWpUjQpNRBDpTSSjhBEYdMlaT5YYjJpLpBBnbzU\n"
+	f, err := os.Create(cfg.KnownHosts)
+	if err == nil {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+	}
+	if err == nil {
+		_, err = f.WriteString(line[:50])
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(200*time.Millisecond, func() {
+		_, _ = f.WriteString(line[50:])
+		_ = f.Close() // and with it goes the lock
+	})
+	k, err := newHostKeys(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(k.lines()); n != 1 {
+		t.Errorf("%d keys are known", n)
 	}
 }
