@@ -53,6 +53,7 @@ var errLoud = errors.New("the fake host does not know")
 // session is one script that runs.
 type session struct {
 	h    *Host
+	cut  *Kill // the power that it began with: what it runs in the background does not outlive that
 	line string
 	over atomic.Pointer[error] // what ended it
 }
@@ -79,7 +80,7 @@ func (h *Host) shell(ctx context.Context, c connector.Cmd) error {
 	if err != nil {
 		return connector.NewExitError(c.Line, 2, err.Error())
 	}
-	s := &session{h: h, line: c.Line}
+	s := &session{h: h, cut: h.Cut, line: c.Line}
 	var errs bytes.Buffer
 	stderr := io.Writer(&errs)
 	if c.Stderr != nil {
@@ -179,7 +180,7 @@ func (l *locked) Write(b []byte) (int, error) {
 
 // call turns built-in commands that look at the real machine into commands of the fake.
 func (s *session) call(_ context.Context, args []string) ([]string, error) {
-	if now, past := s.h.Cut.hit(); now || past {
+	if now, past := s.cut.hit(); now || past {
 		return nil, s.end(fmt.Errorf("%s: no power: %w", s.h.Name, ErrLost))
 	}
 	switch {
