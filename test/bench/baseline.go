@@ -42,7 +42,7 @@ func (b *bench) prepare(ctx context.Context, file string, row int) (*baseline, e
 	if err != nil {
 		return nil, err
 	}
-	if err := fill(ctx, c, c.Nodes()); err != nil {
+	if err := fill(ctx, c); err != nil {
 		return nil, err
 	}
 	stop()
@@ -68,18 +68,16 @@ func (b *bench) prepare(ctx context.Context, file string, row int) (*baseline, e
 	}}, nil
 }
 
-// fill fetches everything that hosts need into the store.
-func fill(ctx context.Context, c *kubexm.Cluster, hosts []string) error {
-	for _, h := range hosts {
-		for _, name := range c.Components(h) {
-			if _, err := c.Store.Fetch(ctx, c.Artifact(name, h), nil); err != nil {
-				return err
-			}
+// fill fetches everything that a cluster needs into the store.
+func fill(ctx context.Context, c *kubexm.Cluster) (err error) {
+	for _, item := range kubexm.Needs(c) {
+		if item.Image != "" {
+			err = c.Store.Pull(ctx, item.Image, item.Arch, nil)
+		} else {
+			_, err = c.Store.Fetch(ctx, item.Artifact, nil)
 		}
-		for _, ref := range c.Images(h) {
-			if err := c.Store.Pull(ctx, ref, c.Arch(h), nil); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
 	}
 	return c.Err()

@@ -108,5 +108,5 @@ func fillSimulated(ctx context.Context, file, dir string) error {
 		return err
 	}
 	c := kubexm.New(conf, "", store, nil)
-	return fill(ctx, c, c.All()[:2]) // a master and a worker need all that there is
+	return fill(ctx, c)
 }
