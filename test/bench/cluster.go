@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"bytes"
 	"cmp"
 	"context"
@@ -83,11 +84,22 @@ func (b *bench) createRow(ctx context.Context, of making, conf string, base *bas
 		return m, err
 	}
 	program := func() (made, error) { return b.kubexm(ctx, b.workdir(), "create", "cluster", "-f", conf) }
+	again := 0
 	for round := range b.rounds {
 		var hand, run made
 		sides := []func() error{
 			func() (err error) { hand, err = b.spending(ctx, script); return err },
 			func() (err error) { run, err = b.spending(ctx, program); return err },
+		}
+		byHand := sides[0]
+		sides[0] = func() error {
+			err := byHand()
+			if err == nil || ctx.Err() != nil {
+				return err
+			}
+			again++ // it cannot go on where it stopped
+			fmt.Fprintf(b.out, "create, row %d, round %d: the script failed (%v) and is run again\n", of.row, round+1, err)
+			return errors.Join(b.fresh(ctx, of.nodes), byHand())
 		}
 		if round%2 == 1 {
 			slices.Reverse(sides) // none always has the machine as the other left it
@@ -111,6 +123,9 @@ func (b *bench) createRow(ctx context.Context, of making, conf string, base *bas
 		ratio: mine.wall.Seconds() / hand.wall.Seconds(), goal: fmt.Sprintf("<= %g", of.goal),
 	}
 	f.missed = f.ratio > of.goal
+	if again > 0 {
+		f.notes = append(f.notes, fmt.Sprintf("The script failed %d times, and was run again on new machines.", again))
+	}
 	f.notes = append(f.notes,
 		fmt.Sprintf("All rounds: script %s; kubexm %s.", walls(theirs), walls(ours)),
 		fmt.Sprintf("The median runs: script %s; kubexm %s. Round trips: %s.", hand, mine, trips(mine.RoundTrips)),
