@@ -154,6 +154,9 @@ func (s *session) reach(ctx context.Context) (failed []*HostError, err error) {
 func (s *session) ask(ctx context.Context) (failed []*HostError, facts map[string]*runner.Facts) {
 	failed = s.dialAll(ctx)
 	facts, mute := s.gather(ctx)
+	if err := s.keepFacts(facts); err != nil {
+		s.notice("warning: what is known of the hosts cannot be kept for a later build: %v", err)
+	}
 	return append(failed, mute...), facts
 }
 

@@ -315,33 +315,3 @@ func (o *Options) described() ([]string, error) {
 	}
 	return slices.Sorted(maps.Keys(files)), nil
 }
-
-// checkStore refuses to begin without a network and without what the cluster needs.
-func (s *session) checkStore(ctx context.Context) error {
-	if !s.config.Spec.Source.Offline {
-		return nil
-	}
-	items, err := needed(s.cluster)
-	if err != nil {
-		return err
-	}
-	stock, err := s.cluster.Store.Look(ctx, items, false)
-	if err != nil {
-		return err
-	}
-	var missing []string
-	for _, i := range stock {
-		if !i.There {
-			missing = append(missing, i.String())
-		}
-	}
-	if missing == nil {
-		return nil
-	}
-	err = fmt.Errorf("spec.source.offline is true, and of what the cluster needs this is not in the store: %s", human.Names(missing, 20))
-	which := " -f " + s.file
-	if s.File == "" {
-		which = " --name " + s.Name
-	}
-	return fault.Advise(err, "nothing was touched. On a machine with internet: kubexm download"+which+" --export; bring its file here, then: kubexm import FILE")
-}

@@ -10,6 +10,8 @@ import (
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
@@ -80,8 +82,10 @@ func Preflight(ctx context.Context, o Options) (*Fitness, error) {
 		return nil, err
 	}
 	defer s.close()
-	failed, facts := s.ask(ctx)
-	s.cluster = cluster.New(s.config, s.dir, nil, facts)
+	failed, err := s.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if _, err := s.leaveOut(failed); err != nil {
 		return nil, err
 	}
@@ -103,11 +107,42 @@ func Preflight(ctx context.Context, o Options) (*Fitness, error) {
 	return is, s.cluster.Err()
 }
 
-// findings are what the facts of the hosts tell, and an external etcd.
+// findings are what the facts of the hosts tell, an external etcd, and the store.
 func (s *session) findings(ctx context.Context) []cluster.Finding {
-	all := append(s.cluster.Preflight(s.SkipPreflight), s.tryEtcd(ctx)...)
+	all := slices.Concat(s.cluster.Preflight(s.SkipPreflight), s.tryEtcd(ctx), s.tryStore(ctx))
 	cluster.SortFindings(all)
 	return all
+}
+
+// tryStore finds what the store lacks where nothing is to be fetched.
+func (s *session) tryStore(ctx context.Context) []cluster.Finding {
+	if !s.config.Spec.Source.Offline || slices.Contains(s.SkipPreflight, cluster.StoreCheck) {
+		return nil
+	}
+	var missing []string
+	items, err := needed(s.cluster)
+	if err == nil {
+		var stock []resource.Stock
+		stock, err = s.cluster.Store.Look(ctx, items, false)
+		for _, i := range stock {
+			if !i.There {
+				missing = append(missing, i.String())
+			}
+		}
+	}
+	found := cluster.Finding{
+		Host: plan.Control, Check: cluster.StoreCheck, Error: true, Needed: "all that the cluster is made of, as nothing is to be fetched",
+		Fix: "on a machine with internet: kubexm download" + s.which() + " --export; bring its file here, then: kubexm import FILE",
+	}
+	switch {
+	case err != nil:
+		found.Found, found.Fix = err.Error(), cmp.Or(fault.Advice(err), "kubexm download --verify looks at the whole store")
+	case missing == nil:
+		return nil
+	default:
+		found.Found = "not in the store: " + human.Names(missing, 20)
+	}
+	return []cluster.Finding{found}
 }
 
 // tryPorts lets hosts try the ports of each other that they need.

@@ -43,17 +43,39 @@ type Result struct {
 }
 
 // Create makes a cluster, or brings one that is begun or there to what the
-// configuration says.
-func Create(ctx context.Context, o Options) (*Result, error) {
+// configuration says: it downloads, builds and installs.
+func Create(ctx context.Context, o Options) (*Result, error) { return o.create(ctx, false) }
+
+// Install is Create of what was downloaded and built before: nothing is fetched, and
+// what it writes to hosts is what Build wrote here, or it refuses to begin.
+func Install(ctx context.Context, o Options) (*Result, error) { return o.create(ctx, true) }
+
+func (o Options) create(ctx context.Context, built bool) (*Result, error) {
 	s, err := begin(ctx, &o)
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
+	s.config.Spec.Source.Offline = s.config.Spec.Source.Offline || built
 	if err := s.checkCreate(ctx); err != nil {
 		return nil, err
 	}
-	res, err := s.run(ctx, "create", pipeline.Create)
+	graph, err := s.plan(pipeline.Create)
+	if err != nil {
+		return nil, err
+	}
+	files, err := render(graph)
+	switch {
+	case err != nil:
+	case built:
+		err = s.checkBuilt(files)
+	case !o.DryRun:
+		_, err = s.writeBuilt(files)
+	}
+	if err != nil {
+		return nil, err
+	}
+	res, err := s.run(ctx, "create", graph)
 	if res == nil || o.DryRun {
 		return res, err
 	}
@@ -81,9 +103,6 @@ func (s *session) checkCreate(ctx context.Context) error {
 		return err
 	}
 	if err := s.checkInitialised(ctx); err != nil {
-		return err
-	}
-	if err := s.checkStore(ctx); err != nil {
 		return err
 	}
 	return s.preflight(ctx)
@@ -114,7 +133,11 @@ func Delete(ctx context.Context, o Options) (*Result, error) {
 	for _, f := range failed {
 		s.notice("warning: left out: %v", f)
 	}
-	res, err := s.run(ctx, "delete", pipeline.Delete)
+	graph, err := s.plan(pipeline.Delete)
+	if err != nil {
+		return nil, err
+	}
+	res, err := s.run(ctx, "delete", graph)
 	if err != nil || o.DryRun {
 		return res, err
 	}
@@ -184,17 +207,13 @@ func (s *session) engine() *engine.Engine {
 	}
 }
 
-// run plans and runs a pipeline, and records it.
-func (s *session) run(ctx context.Context, name string, make func(*cluster.Cluster) plan.Pipeline) (*Result, error) {
-	graph, err := s.plan(make)
-	if err != nil {
-		return nil, err
-	}
+// run runs the graph of a pipeline, and records it.
+func (s *session) run(ctx context.Context, name string, graph *plan.ExecutionGraph) (res *Result, err error) {
 	if s.Begin != nil {
 		s.Begin(s.config.Metadata.Name, graph)
 	}
 	start := time.Now()
-	res := &Result{Cluster: s.config.Metadata.Name, Missing: s.cluster.Missing()}
+	res = &Result{Cluster: s.config.Metadata.Name, Missing: s.cluster.Missing()}
 	e := s.engine()
 	var rec *record
 	if s.DryRun {
@@ -234,7 +253,7 @@ func (s *session) writeKubeconfig() (string, error) {
 // forget removes what a deleted cluster leaves on the control machine, but for
 // the record of its runs and the host keys of its machines.
 func (s *session) forget() error {
-	for _, f := range []string{"certs", "admin.conf", adoptedFile, resolvedFile} {
+	for _, f := range append(s.cluster.All(), "certs", "admin.conf", adoptedFile, resolvedFile, factsFile, objectsDir) {
 		if err := os.RemoveAll(filepath.Join(s.dir, f)); err != nil {
 			return fmt.Errorf("removing what belonged to the cluster: %w", err)
 		}

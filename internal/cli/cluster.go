@@ -36,10 +36,7 @@ The first Ctrl-C lets running steps finish, the second stops at once.`,
   kubexm create cluster --name prod -o json | jq .`,
 		Args: arguments(0), PreRunE: p.chosen,
 	}
-	format := p.runFlags(cmd)
-	cmd.Flags().BoolVar(&p.options.Resume, "resume", false, "go on with the last run, which failed or was interrupted")
-	p.skipFlag(cmd)
-	p.missingFlag(cmd)
+	format := p.createFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return p.operate(cmd, format.value, app.Create)
 	}
@@ -76,6 +73,14 @@ It asks for confirmation on a terminal; elsewhere --yes is needed.`,
 	group := p.group("delete", "Take a cluster off its machines", cmd)
 	group.GroupID = groupCluster
 	return group
+}
+
+// createFlags adds the flags of commands that make a cluster.
+func (p *program) createFlags(cmd *cobra.Command) *choice {
+	cmd.Flags().BoolVar(&p.options.Resume, "resume", false, "go on with the last run, which failed or was interrupted")
+	p.skipFlag(cmd)
+	p.missingFlag(cmd)
+	return p.runFlags(cmd)
 }
 
 // runFlags adds the flags of commands that run a pipeline.

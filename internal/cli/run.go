@@ -124,7 +124,7 @@ func (op *operation) resume() string {
 		return op.again
 	}
 	cmd := op.path + op.which()
-	if strings.HasSuffix(op.path, "create cluster") {
+	if strings.HasSuffix(op.path, "create cluster") || strings.HasSuffix(op.path, "install cluster") {
 		cmd += " --resume"
 	}
 	if op.options.AllowMissing {

@@ -176,7 +176,7 @@ func well(spoil func(*runner.Facts)) func(string, *runner.Facts) {
 // TestPreflight shows what each check finds, on a master and on a worker, and
 // that each can be skipped.
 func TestPreflight(t *testing.T) {
-	found := map[string]bool{"vip": true, cluster.EtcdCheck: true, "load-balancer": true} // TestVIP, TestBalancers, package app
+	found := map[string]bool{"vip": true, cluster.EtcdCheck: true, cluster.StoreCheck: true, "load-balancer": true} // TestVIP, TestBalancers, package app
 	for name, spoil := range unfit {
 		t.Run(name, func(t *testing.T) {
 			c := clustertest.New(t, "  kubernetes: {proxyMode: nftables}\n", well(spoil))

@@ -254,6 +254,9 @@ func SortFindings(all []Finding) {
 	})
 }
 
+// StoreCheck is the name of the check that looks for gaps in the store where nothing is to be fetched.
+const StoreCheck = "store"
+
 // CheckNames are the names of the preflight checks.
 func CheckNames() []string {
 	var names []string
@@ -263,5 +266,5 @@ func CheckNames() []string {
 	for _, id := range identities {
 		names = append(names, id.name)
 	}
-	return append(names, EtcdCheck)
+	return append(names, EtcdCheck, StoreCheck)
 }

@@ -44,8 +44,11 @@ func (k *checker) checkHosts() {
 	for i := range k.Hosts {
 		h, path := &k.Hosts[i], hostPath(i)
 		k.label(path+".name", h.Name)
-		if h.Name == "control" {
+		switch h.Name {
+		case "control":
 			k.fail(path+".name", h.Name, "is what plans and events call the machine that kubexm runs on; take another name")
+		case "certs", "lock", "objects", "runs":
+			k.fail(path+".name", h.Name, "is a name of kubexm's own where the files of hosts are kept; take another name")
 		}
 		k.address(path+".address", h.Address)
 		unique("name ", h.Name, path+".name")

@@ -26,6 +26,11 @@ type Block struct {
 
 func (b Block) String() string { return "block in " + b.Path }
 
+// Writes is the block alone: the rest of the file is not kubexm's.
+func (b Block) Writes() ([]File, error) {
+	return []File{{Path: b.Path, Content: Content(b.Begin + "\n" + string(b.Content) + b.End + "\n"), Mode: b.Mode}}, nil
+}
+
 // Precheck reads the file.
 func (b Block) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
 	paths := []string{b.Path}

@@ -22,6 +22,14 @@ func (c Content) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fmt.Sprintf("sha256:%x", sha256.Sum256(c)))
 }
 
+// Writer is a step that writes files whose content is known before any host is asked
+// for more than its facts.
+type Writer interface {
+	Step
+	// Writes returns the files, of a Block the lines between its marks.
+	Writes() ([]File, error)
+}
+
 // File ensures that a file has the given content, permissions and owner. A
 // file that only its owner may read is taken for a secret: no diff shows it.
 type File struct {
@@ -35,6 +43,9 @@ type File struct {
 
 func (f File) String() string { return "file " + f.Path }
 
+// Writes is the file itself.
+func (f File) Writes() ([]File, error) { return []File{f}, nil }
+
 // Precheck reads the file.
 func (f File) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
 	return Files{List: []File{f}}.Precheck(ctx, r)
@@ -47,6 +58,9 @@ type Files struct {
 }
 
 func (f Files) String() string { return "files " + f.What }
+
+// Writes is the list.
+func (f Files) Writes() ([]File, error) { return f.List, nil }
 
 // Precheck reads all files.
 func (f Files) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {

@@ -19,9 +19,18 @@ type Modules struct {
 
 func (m Modules) String() string { return "kernel modules" }
 
+// Writes is the file that systemd reads at boot.
+func (m Modules) Writes() ([]File, error) {
+	return []File{{Path: m.Path, Content: Content(strings.Join(m.Names, "\n") + "\n"), Mode: 0o644}}, nil
+}
+
 // Precheck reads the file and /proc/modules.
 func (m Modules) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
-	conf := Files{List: []File{{Path: m.Path, Content: Content(strings.Join(m.Names, "\n") + "\n"), Mode: 0o644}}}
+	list, err := m.Writes()
+	if err != nil {
+		return nil, err
+	}
+	conf := Files{List: list}
 	// What modprobe shows last is the module itself: a file to insert, or "builtin".
 	load := fmt.Sprintf(`for m in %s; do if ! grep -q "^$m " /proc/modules && modprobe --show-depends "$m" 2>/dev/null | tail -n 1 | grep -q ^insmod; then `, runner.Quote(m.Names...))
 	old, missing, err := r.Look(ctx, load+`echo "$m"; fi; done`, conf.paths()...)
@@ -63,15 +72,27 @@ type Sysctl struct {
 
 func (s Sysctl) String() string { return "kernel parameters" }
 
+// Writes is the file that systemd reads at boot, and what goes with it.
+func (s Sysctl) Writes() ([]File, error) {
+	var conf strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(s.Values)) {
+		fmt.Fprintf(&conf, "%s = %s\n", k, s.Values[k])
+	}
+	return append([]File{{Path: s.Path, Content: Content(conf.String()), Mode: 0o644}}, s.Files...), nil
+}
+
 // Precheck reads the file and the running values.
 func (s Sysctl) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
 	keys := slices.Sorted(maps.Keys(s.Values))
-	var conf, read strings.Builder
+	var read strings.Builder
 	for _, k := range keys {
-		fmt.Fprintf(&conf, "%s = %s\n", k, s.Values[k])
 		fmt.Fprintf(&read, "cat %s 2>/dev/null || echo; ", runner.Quote(sysctlPath(k)))
 	}
-	files := Files{List: append([]File{{Path: s.Path, Content: Content(conf.String()), Mode: 0o644}}, s.Files...)}
+	list, err := s.Writes()
+	if err != nil {
+		return nil, err
+	}
+	files := Files{List: list}
 	old, out, err := r.Look(ctx, read.String(), files.paths()...)
 	if err != nil {
 		return nil, fmt.Errorf("reading kernel parameters: %w", err)

@@ -110,7 +110,7 @@ func TestAPIReadySaysWhatFails(t *testing.T) {
 	if c == nil || !strings.Contains(c.Diff, "etcd") {
 		t.Fatalf("got %+v", c)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	if err := c.Run(ctx); err == nil || !strings.Contains(err.Error(), "etcd") {
 		t.Errorf("got %v", err)

@@ -46,6 +46,12 @@ func (s Service) files() (Files, string, error) {
 	return f, digest, nil
 }
 
+// Writes is the unit with its drop-in and what goes with it.
+func (s Service) Writes() ([]File, error) {
+	f, _, err := s.files()
+	return f.List, err
+}
+
 // state asks systemd and the running process, which is systemd itself, with another
 // environment or none, for a moment after the start: systemd waits for the program
 // only with Type=exec, unknown before version 240. (And systemctl before 230 has no

@@ -1,11 +1,11 @@
 package main
 
 import (
-	"errors"
 	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"

@@ -26,6 +26,8 @@ type cluster struct {
 	members          int      // of etcd
 	zones            bool     // it has the standard configuration: labels, taints, the zone outside
 	env              []string // for kubexm, on top of the tests' own
+	isolated         bool     // kubexm runs where the testbed is isolated
+	built            bool     // it is installed from what was built, rather than created
 	made             *outcome // what made it
 	sent             int64    // bytes, meanwhile, to its machines
 	away             []string // for how long the API server was away, by misfortune

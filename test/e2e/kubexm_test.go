@@ -68,8 +68,11 @@ func (o *outcome) text() string { return o.stdout.String() + o.stderr.String() }
 // from 1, before the next one is read.
 func (c *cluster) start(t *testing.T, each func(n int, e event), args ...string) *process {
 	t.Helper()
-	args = append(args, "-f", c.file, "--workdir", c.work)
-	p := &process{cmd: exec.Command(the.program, args...), begin: time.Now(), read: make(chan struct{}), each: each}
+	args = append(append([]string{the.program}, args...), "-f", c.file, "--workdir", c.work)
+	if c.isolated {
+		args = append(the.bed.Inside(), args...)
+	}
+	p := &process{cmd: exec.Command(args[0], args[1:]...), begin: time.Now(), read: make(chan struct{}), each: each}
 	p.cmd.Env = append(p.cmd.Environ(), c.env...)
 	p.cmd.Stderr = &p.stderr
 	// The program's own end of the pipe is the last one: output ends when it ends.
@@ -170,7 +173,13 @@ func (o *outcome) fails(t *testing.T, code int, texts ...string) *outcome {
 // create makes the cluster and returns how that went.
 func (c *cluster) create(t *testing.T, more ...string) *outcome {
 	t.Helper()
-	return c.run(t, append([]string{"create", "cluster", "-o", "json"}, more...)...)
+	verb := "create"
+	if c.built {
+		verb = "install"
+		c.run(t, "preflight", "-o", "json").ok(t) // sees what the machines are like
+		c.run(t, "build", "cluster", "-o", "json").ok(t)
+	}
+	return c.run(t, append([]string{verb, "cluster", "-o", "json"}, more...)...)
 }
 
 // remove takes the cluster off the machines.

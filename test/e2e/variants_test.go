@@ -6,16 +6,11 @@ import (
 	"context"
 	"io"
 	"net"
-	"net/http"
-	"os/exec"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/test/testbed"
-	"github.com/kubexm/kubexm/test/testbed/mirror"
 )
 
 // What clusters have that no row of the matrix asks for.
@@ -31,27 +26,6 @@ func TestVariants(t *testing.T) {
 		}()
 		cycle(t, newCluster(t, 1, where{}, set("global.user", "kube"), set("global.sudoPassword", testbed.Password),
 			host(0, "bastion", map[string]any{"address": the.nodes[1].Address})))
-	})
-	t.Run("from a bundle, without asking anybody", func(t *testing.T) {
-		online := newCluster(t, 1, where{work: filepath.Join(the.dir, "online")}, impatient)
-		bundle := filepath.Join(the.dir, "bundle.tar.zst")
-		online.run(t, "download", "--export", bundle).ok(t)
-		offline := newCluster(t, 1, where{work: filepath.Join(the.dir, "offline")}, impatient, set("source.offline", true))
-		offline.create(t).fails(t, fault.ExitFailed, "not in the store", "kubexm import")
-		if out, err := exec.CommandContext(t.Context(), the.program, "import", bundle, "--workdir", offline.work).CombinedOutput(); err != nil {
-			t.Fatalf("import: %v\n%s", err, out)
-		}
-		var asked atomic.Int64
-		count := func(*http.Request) mirror.Fault {
-			asked.Add(1)
-			return mirror.Fault{}
-		}
-		the.fault.Store(&count)
-		defer the.fault.Store(nil)
-		cycle(t, offline)
-		if n := asked.Load(); n > 0 {
-			t.Errorf("%d requests were made for what the bundle holds", n)
-		}
 	})
 	t.Run("five members of etcd behind a load balancer of the user's own", func(t *testing.T) {
 		the.resize(t, 5)

@@ -113,6 +113,7 @@ func TestMachines(t *testing.T) {
 		}
 	})
 	t.Run("network", func(t *testing.T) { testNetwork(t, tb, nodes[0], nodes[1]) })
+	t.Run("isolated", func(t *testing.T) { testIsolated(t, tb, nodes[0], nodes[1]) })
 	t.Run("power", func(t *testing.T) { testPower(t, tb, nodes[1]) })
 	t.Run("snapshot", func(t *testing.T) { testSnapshot(t, tb, nodes[0]) })
 }
@@ -188,6 +189,48 @@ func testNetwork(t *testing.T, tb *Testbed, from, n Node) {
 	}
 	if ms := ping(); ms < 0 || ms >= 60 || tb.State(n) != "running" {
 		t.Errorf("no longer slow, it answers in %d ms; state %s", ms, tb.State(n))
+	}
+}
+
+// testIsolated counts what wants out, from a node and from beside it, and lets in what is called from here.
+func testIsolated(t *testing.T, tb *Testbed, n, other Node) {
+	if err := tb.Isolate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	inside := func(line string) string {
+		out, err := host.Run(t.Context(), "ip", append(tb.Inside()[1:], "sh", "-c", line+" || echo lost")...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(out)
+	}
+	const ping = "ping -c 1 -W 1 -q >/dev/null "
+	if out := must(t, tb, n, ping+other.Address+" && echo found"); out != "found" {
+		t.Errorf("among nodes: %s", out)
+	}
+	if out := inside(ping + n.Address + " && echo found"); out != "found" {
+		t.Errorf("from beside them: %s", out)
+	}
+	tried := func() int64 {
+		count, err := tb.Tried(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return count
+	}
+	if count := tried(); count != 0 {
+		t.Errorf("%d packets wanted out where none did", count)
+	}
+	for i, out := range []string{must(t, tb, n, ping+"192.0.2.1 || echo lost"), must(t, tb, n, ping+tb.Gateway()+" || echo lost"), inside(ping + "192.0.2.1")} {
+		if count := tried(); out != "lost" || count != int64(i+1) {
+			t.Errorf("way %d: %q, %d packets", i, out, count)
+		}
+	}
+	if err := tb.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if out := must(t, tb, n, ping+tb.Gateway()+" && echo found"); out != "found" {
+		t.Errorf("released: %s", out)
 	}
 }
 

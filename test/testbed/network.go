@@ -61,6 +61,9 @@ func (t *Testbed) Sent() (n int64, err error) {
 
 // netDown removes the bridge and the rules, as far as they are there.
 func (t *Testbed) netDown(ctx context.Context) error {
+	if err := t.Release(ctx); err != nil {
+		return err
+	}
 	for _, j := range jumps {
 		for command(ctx, "iptables -w -t "+j.table+" -D "+j.from+" -j "+t.chain()) == nil {
 		}

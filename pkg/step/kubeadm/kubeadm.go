@@ -112,6 +112,11 @@ func NewInit(c *cluster.Cluster, host string, etcd Etcd, kubelet map[string]stri
 
 func (Init) String() string { return "kubeadm init" }
 
+// Writes is kubeadm's configuration.
+func (i Init) Writes() ([]step.File, error) {
+	return []step.File{{Path: configPath, Content: i.Config, Mode: 0o600}}, nil
+}
+
 // Precheck looks for what a finished kubeadm leaves: its mark, unless somebody has
 // reset the host since. What was there before is not reset when it fails.
 func (i Init) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
@@ -175,6 +180,12 @@ func NewJoin(c *cluster.Cluster, host string, kubelet map[string]string) step.St
 }
 
 func (Join) String() string { return "kubeadm join" }
+
+// Writes is kubeadm's configuration. The certificate that the node joins with is made for
+// that one join, and kubexm takes both away after it.
+func (j Join) Writes() ([]step.File, error) {
+	return []step.File{{Path: configPath, Content: j.Config, Mode: 0o600}}, nil
+}
 
 // Precheck looks for what a finished kubeadm leaves: its mark, the kubelet's own
 // credentials, and none of those it started with.

@@ -1,0 +1,295 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/pipeline"
+	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/util/diff"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
+)
+
+const (
+	// factsFile holds what was last known of the hosts: a build asks none.
+	factsFile = "facts.json"
+
+	// objectsDir holds the objects of Kubernetes that a build renders, beside the directories of hosts.
+	objectsDir = "objects"
+)
+
+// Built is what a build wrote.
+type Built struct {
+	Cluster string      `json:"cluster"`
+	Dir     string      `json:"dir"` // a directory for each host, with files under their paths there; and objects
+	Hosts   []BuiltHost `json:"hosts"`
+}
+
+// BuiltHost is what a build wrote for a host, or of objects.
+type BuiltHost struct {
+	Name    string `json:"name"`
+	Files   int    `json:"files"`
+	Changed int    `json:"changed"` // that were not there, or differed, or are no more
+	Assumed bool   `json:"assumed"` // the host was never asked what it is like
+}
+
+// rendered are files by host and by absolute path.
+type rendered map[string]map[string]step.File
+
+// Build makes all keys and certificates of a cluster, and writes every file that install
+// will write to its hosts. No host is asked: what is known of them is what was seen the last
+// time; one that was never asked is taken for an ordinary machine.
+func Build(ctx context.Context, o Options) (*Built, error) {
+	s, err := begin(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	if err := s.checkUnchanged(begun); err != nil {
+		return nil, err
+	}
+	facts, err := s.lastFacts()
+	if err != nil {
+		return nil, err
+	}
+	var assumed []string
+	for i := range s.config.Spec.Hosts {
+		if h := &s.config.Spec.Hosts[i]; facts[h.Name] == nil {
+			facts[h.Name] = ordinary(h)
+			assumed = append(assumed, h.Name)
+		}
+	}
+	store, err := openStore(filepath.Dir(s.dir), s.config.Spec.Source)
+	if err != nil {
+		return nil, err
+	}
+	s.cluster = cluster.New(s.config, s.dir, store, facts)
+	graph, err := s.plan(pipeline.Create)
+	if err != nil {
+		return nil, err
+	}
+	files, err := render(graph)
+	if err != nil {
+		return nil, err
+	}
+	changed, err := s.writeBuilt(files)
+	if err != nil {
+		return nil, err
+	}
+	if assumed != nil {
+		s.notice("never asked what it is like, taken for an ordinary machine: %s (kubexm preflight asks)", human.Names(assumed, 10))
+	}
+	b := &Built{Cluster: s.config.Metadata.Name, Dir: s.dir}
+	for _, name := range append(s.cluster.All(), objectsDir) {
+		b.Hosts = append(b.Hosts, BuiltHost{name, len(files[name]), changed[name], slices.Contains(assumed, name)})
+	}
+	return b, nil
+}
+
+// ordinary are the facts of a machine that nobody has asked: a host of a supported
+// distribution with a kernel of our day.
+func ordinary(h *v1alpha1.Host) *runner.Facts {
+	f := &runner.Facts{
+		Arch: h.Arch, OS: "debian", PackageManager: "apt", Kernel: "6.1", CgroupVersion: 2, Systemd: true, Capabilities: ^uint64(0), Features: map[string]bool{},
+		Interfaces: []runner.Interface{{Name: "eth0", Addresses: []string{h.InternalAddress + "/24"}}},
+	}
+	if f.Arch == "" {
+		f.Arch = Archs()[0]
+	}
+	for _, feature := range []string{runner.FeatureOverlay, runner.FeatureBridgeNF, runner.FeatureNFTables, runner.FeatureIPVS, runner.FeatureVXLAN} {
+		f.Features[feature] = true
+	}
+	return f
+}
+
+// render returns what the steps of a plan will write.
+func render(graph *plan.ExecutionGraph) (rendered, error) {
+	all := rendered{}
+	add := func(host string, f step.File) error {
+		if all[host] == nil {
+			all[host] = map[string]step.File{}
+		}
+		at := path.Clean(f.Path)
+		if was, ok := all[host][at]; ok && !bytes.Equal(was.Content, f.Content) {
+			return fmt.Errorf("planning: two steps write %s of host %s, and not the same", at, host)
+		}
+		all[host][at] = f
+		return nil
+	}
+	for i := range graph.Nodes {
+		n := &graph.Nodes[i]
+		if n.Barrier() {
+			continue
+		}
+		var files []step.File
+		host, err := n.Host, error(nil)
+		switch s := step.Unwrap(n.Step).(type) {
+		case step.Writer:
+			files, err = s.Writes()
+		case step.Apply:
+			host, files = objectsDir, []step.File{{Path: "/" + strings.ReplaceAll(s.What, " ", "-") + ".yaml", Content: s.Objects, Mode: 0o600}}
+		}
+		for _, f := range files {
+			err = errors.Join(err, add(host, f))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// differ lists how the directory of a host differs from what was rendered for it.
+func differ(dir string, files map[string]step.File) (differences []string, err error) {
+	found := map[string]bool{}
+	built := os.DirFS(dir)
+	err = fs.WalkDir(built, ".", func(rel string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		at := "/" + rel
+		f, ok := files[at]
+		if !ok {
+			differences = append(differences, at+" is not part of it any more")
+			return nil
+		}
+		found[at] = true
+		is, err := fs.ReadFile(built, rel)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(is, f.Content) {
+			differences = append(differences, at+" differs"+shown(f, is))
+		}
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	for at := range files {
+		if !found[at] {
+			differences = append(differences, at+" is missing")
+		}
+	}
+	slices.Sort(differences)
+	return differences, err
+}
+
+// shown is the difference of a file that holds no secret.
+func shown(f step.File, is []byte) string {
+	if f.Mode&0o077 == 0 {
+		return ""
+	}
+	return ":\n" + strings.TrimSuffix(diff.Unified(f.Path, string(is), string(f.Content)), "\n")
+}
+
+// writeBuilt brings the directories of hosts to what was rendered, and tells how many files of each changed.
+func (s *session) writeBuilt(files rendered) (map[string]int, error) {
+	changed := map[string]int{}
+	for _, host := range slices.Sorted(maps.Keys(files)) {
+		dir := filepath.Join(s.dir, host)
+		differences, err := differ(dir, files[host])
+		if err == nil && differences != nil {
+			err = writeTree(dir, files[host])
+		}
+		if err != nil {
+			return nil, fmt.Errorf("writing what is built for %s: %w", host, err)
+		}
+		changed[host] = len(differences)
+	}
+	return changed, nil
+}
+
+// writeTree replaces a directory. Cut off in the middle, it leaves one that install refuses.
+func writeTree(dir string, files map[string]step.File) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	for at, f := range files {
+		file := filepath.Join(dir, filepath.FromSlash(at))
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, f.Content, f.Mode.Perm()|0o200); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkBuilt refuses to install anything but what was built.
+func (s *session) checkBuilt(files rendered) error {
+	var wrong []string
+	for _, host := range slices.Sorted(maps.Keys(files)) {
+		differences, err := differ(filepath.Join(s.dir, host), files[host])
+		if err != nil {
+			return fmt.Errorf("reading what was built for %s: %w", host, err)
+		}
+		for _, d := range differences {
+			wrong = append(wrong, host+": "+d)
+		}
+	}
+	if wrong == nil {
+		return nil
+	}
+	const most = 10
+	if n := len(wrong) - most; n > 0 {
+		wrong = append(wrong[:most], fmt.Sprintf("and %d more", n))
+	}
+	err := fmt.Errorf("what was built in %s is not what this configuration makes of these hosts:\n  %s", s.dir, joinLines(wrong))
+	return fault.Exit(fault.Advise(err, "nothing was touched. Change the configuration, not what was built. Build again, which now knows the hosts as they are: kubexm build cluster"+s.which()), fault.ExitUsage)
+}
+
+// which names the cluster on the command line.
+func (s *session) which() string {
+	if s.File != "" {
+		return " -f " + s.file
+	}
+	return " --name " + s.Name
+}
+
+// lastFacts returns what was last known of hosts.
+func (s *session) lastFacts() (map[string]*runner.Facts, error) {
+	all := map[string]*runner.Facts{}
+	text, err := os.ReadFile(filepath.Join(s.dir, factsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return all, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	if err != nil {
+		return nil, fault.Advise(fmt.Errorf("reading what was last known of the hosts: %w", err), "delete "+filepath.Join(s.dir, factsFile)+": kubexm preflight makes it anew")
+	}
+	return all, nil
+}
+
+// keepFacts notes what is known of hosts now. Nothing is owed to it: install looks itself.
+func (s *session) keepFacts(now map[string]*runner.Facts) error {
+	all, err := s.lastFacts()
+	if err != nil {
+		all = map[string]*runner.Facts{}
+	}
+	maps.Copy(all, now)
+	text, err := json.Marshal(all)
+	err = errors.Join(err, os.MkdirAll(s.dir, 0o700))
+	if err == nil {
+		err = replaceFile(filepath.Join(s.dir, factsFile), text)
+	}
+	return err
+}
