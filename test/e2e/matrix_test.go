@@ -59,9 +59,9 @@ func (l *lab) resize(t *testing.T, nodes int) {
 	if len(l.nodes) > nodes {
 		l.shrink(t)
 	}
-	var err error
-	l.nodes, err = l.bed.Up(t.Context(), testbed.Options{Nodes: nodes, OS: "mixed"})
+	all, err := l.bed.Up(t.Context(), testbed.Options{Nodes: nodes, OS: "mixed"})
 	must(t, err)
+	l.nodes = all
 }
 
 // shrink leaves the two machines that other tests use.
