@@ -41,6 +41,8 @@ type Options struct {
 	Sink   func(engine.Event)                           // told every event of the run, one at a time; nil: nobody
 	Stop   <-chan struct{}                              // closed: stop cleanly
 
+	// Here reaches the machine that finds out which packages operating systems have. nil: this one.
+	Here connector.Connector
 	// Dial reaches a host. nil: by SSH, as configured.
 	Dial func(ctx context.Context, h *v1alpha1.Host, knownHosts string) (connector.Connector, error)
 }

@@ -97,17 +97,22 @@ func Preflight(ctx context.Context, o Options) (*Fitness, error) {
 			Fix:   cmp.Or(fault.Advice(e.Err), "see whether the machine is up and lets you log in"),
 		})
 	}
-	is.Findings = append(is.Findings, s.findings(ctx)...)
+	found, err := s.findings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	is.Findings = append(is.Findings, found...)
 	is.Checks = slices.DeleteFunc(cluster.CheckNames(), func(name string) bool { return slices.Contains(o.SkipPreflight, name) })
 	is.Fit = Unfit(is.Findings) == nil
 	return is, s.cluster.Err()
 }
 
-// findings are what the facts of the hosts tell, and an external etcd.
-func (s *session) findings(ctx context.Context) []cluster.Finding {
-	all := append(s.cluster.Preflight(s.SkipPreflight), s.tryEtcd(ctx)...)
+// findings are what the facts of the hosts tell, an external etcd, and the packages of hosts without a network.
+func (s *session) findings(ctx context.Context) ([]cluster.Finding, error) {
+	lacked, err := s.tryPackages(ctx)
+	all := slices.Concat(s.cluster.Preflight(s.SkipPreflight), s.tryEtcd(ctx), lacked)
 	cluster.SortFindings(all)
-	return all
+	return all, err
 }
 
 // tryPorts lets hosts try the ports of each other that they need.
@@ -151,7 +156,10 @@ func (s *session) preflight(ctx context.Context) error {
 	if failed := s.tryPorts(ctx); len(failed) > 0 {
 		return joined(failed)
 	}
-	found := s.findings(ctx)
+	found, err := s.findings(ctx)
+	if err != nil {
+		return err
+	}
 	if err := Unfit(found); err != nil {
 		return err
 	}
