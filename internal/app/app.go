@@ -41,6 +41,8 @@ type Options struct {
 	Sink   func(engine.Event)                           // told every event of the run, one at a time; nil: nobody
 	Stop   <-chan struct{}                              // closed: stop cleanly
 
+	// Here reaches the machine that finds out which packages operating systems have. nil: this one.
+	Here connector.Connector
 	// Dial reaches a host. nil: by SSH, as configured.
 	Dial func(ctx context.Context, h *v1alpha1.Host, knownHosts string) (connector.Connector, error)
 }
@@ -56,6 +58,7 @@ type session struct {
 	*Options
 	config  *v1alpha1.Cluster
 	file    string // the configuration was read from
+	built   bool   // all is there that hosts get from this machine: nothing is to be fetched
 	dir     string // of the cluster on the control machine
 	cluster *cluster.Cluster
 	mu      sync.Mutex // guards what many goroutines gather
@@ -142,7 +145,9 @@ func (s *session) connect(ctx context.Context) error {
 // reach is connect, with the hosts that cannot be reached or asked left out.
 func (s *session) reach(ctx context.Context) (failed []*HostError, err error) {
 	failed, facts := s.ask(ctx)
-	store, err := openStore(filepath.Dir(s.dir), s.config.Spec.Source)
+	src := s.config.Spec.Source
+	src.Offline = src.Offline || s.built
+	store, err := openStore(filepath.Dir(s.dir), src)
 	if err != nil {
 		return failed, err
 	}

@@ -31,6 +31,8 @@ func Archs() []string { return []string{"amd64", "arm64"} }
 type Selection struct {
 	Archs      []string // of hosts whose configuration does not say; empty: amd64
 	Kubernetes []string // versions, of any cluster; empty: the one that is named
+	Systems    []string // whose packages are wanted, see resource.SystemNames
+	Refresh    bool     // ask for newer packages, where the lock has all that are wanted
 }
 
 // Download is what clusters need of the store. No host is asked about it.
@@ -40,16 +42,20 @@ type Download struct {
 	Items    []resource.Stock `json:"items"`
 
 	clusters []*cluster.Cluster
+	packages []resource.PackageSet
 	needs    []resource.Item
 	store    *resource.Store
 }
 
 // NewDownload finds out what is needed, what of it is there, and where the rest comes
-// from. Servers are asked for sizes; nothing is fetched. That the configuration is for
+// from. Servers are asked for sizes, and distributions for what packages depend on; nothing is put into the store. That the configuration is for
 // use without a network does not hold here: it is this that makes it work.
 func NewDownload(ctx context.Context, o Options, sel Selection) (*Download, error) {
 	confs, err := o.selected(&sel)
 	if err != nil {
+		return nil, err
+	}
+	if err := sel.checkSystems(); err != nil {
 		return nil, err
 	}
 	d := &Download{Cluster: confs[0].Metadata.Name}
@@ -71,8 +77,17 @@ func NewDownload(ctx context.Context, o Options, sel Selection) (*Download, erro
 	if d.needs, err = needed(d.clusters...); err != nil {
 		return nil, err
 	}
-	d.Items, err = d.store.Look(ctx, d.needs, true)
-	return d, err
+	if d.packages, err = o.packageSets(ctx, d.store, sel, d.clusters); err != nil {
+		return nil, err
+	}
+	if d.Items, err = d.store.Look(ctx, d.needs, true); err != nil {
+		return nil, err
+	}
+	for _, set := range d.packages {
+		d.needs = append(d.needs, set.Item())
+		d.Items = append(d.Items, d.store.LookPackages(set))
+	}
+	return d, nil
 }
 
 func needed(clusters ...*cluster.Cluster) ([]resource.Item, error) {
@@ -104,7 +119,7 @@ func (o *Options) selected(sel *Selection) ([]*v1alpha1.Cluster, error) {
 	var all []*v1alpha1.Cluster
 	for _, v := range sel.Kubernetes {
 		for _, kind := range kinds {
-			conf, _, err := config.Parse("", []byte(fmt.Sprintf(anyCluster, v)+kind))
+			conf, _, err := config.Parse("", []byte(anyHosts+kind.hosts+fmt.Sprintf(anyCluster, v)+kind.rest))
 			if wrong, ok := errors.AsType[config.Errors](err); ok { // of the version: the rest is ours
 				err = fault.Exit(fault.Advise(fmt.Errorf("--k8s %s: %s", v, wrong[0].Msg), "give --k8s versions like "+config.DefaultKubernetes()), fault.ExitUsage)
 			}
@@ -121,9 +136,9 @@ func (o *Options) selected(sel *Selection) ([]*v1alpha1.Cluster, error) {
 	return all, nil
 }
 
-// anyCluster, with each of kinds, needs all that any cluster of a version may need,
-// in the versions that configurations have by default.
-const anyCluster = `apiVersion: kubexm.io/v1alpha1
+// anyHosts and anyCluster, with each of kinds, need all that any cluster of a version may need,
+// in the versions that configurations have by default; and, where these name a system, its packages.
+const anyHosts = `apiVersion: kubexm.io/v1alpha1
 kind: Cluster
 metadata: {name: kubernetes}
 spec:
@@ -132,13 +147,21 @@ spec:
   - {name: node2, address: 192.0.2.2, roles: [master, etcd]}
   - {name: node3, address: 192.0.2.3, roles: [master, etcd]}
   - {name: node4, address: 192.0.2.4, roles: [worker]}
-  network: {plugin: flannel}
+`
+
+const anyCluster = `  network: {plugin: flannel}
+  system: {ntpServers: [node1], timezone: UTC}
   kubernetes: {version: %q, type: `
 
-var kinds = []string{
-	"kubeadm}\n  etcd: {type: kubeadm}\n  loadBalancer: {mode: internal, internal: {type: haproxy}}\n",
-	"kubeadm}\n  etcd: {type: kubeadm}\n  loadBalancer: {mode: internal, internal: {type: nginx}}\n",
-	"kubexm}\n  etcd: {type: kubexm}\n  loadBalancer: {mode: kube-vip, vip: 192.0.2.100}\n",
+var kinds = []struct{ hosts, rest string }{
+	{rest: "kubeadm}\n  etcd: {type: kubeadm}\n  loadBalancer: {mode: internal, internal: {type: haproxy}}\n"},
+	{rest: "kubeadm}\n  etcd: {type: kubeadm}\n  loadBalancer: {mode: internal, internal: {type: nginx}}\n"},
+	{rest: "kubexm}\n  etcd: {type: kubexm}\n  loadBalancer: {mode: kube-vip, vip: 192.0.2.100}\n"},
+	{rest: "kubexm}\n  etcd: {type: kubexm}\n  loadBalancer: {mode: internal, internal: {type: nginx}}\n"},
+	{
+		"  - {name: node5, address: 192.0.2.5, roles: [loadbalancer]}\n",
+		"kubexm, proxyMode: ipvs}\n  etcd: {type: kubexm}\n  loadBalancer: {mode: external, vip: 192.0.2.100, external: {type: kubexm-kh}}\n",
+	},
 }
 
 // onArchs plans a cluster for each architecture that hosts may have whose own is not
@@ -183,7 +206,7 @@ const BundleDefault = "kubexm-dist/CLUSTER-VERSION.tar.zst"
 func (d *Download) Run(b Bundle) func(context.Context, Options) (*Result, error) {
 	return func(ctx context.Context, o Options) (*Result, error) {
 		res := &Result{Cluster: d.Cluster}
-		var then []plan.Part
+		then := []plan.Part{task.FetchPackages(d.store, d.packages)}
 		if b.File == BundleDefault {
 			b.File = strings.NewReplacer("CLUSTER", d.Cluster, "VERSION", strings.Join(d.Versions, "-")).Replace(BundleDefault)
 		}
@@ -252,7 +275,11 @@ func Verify(ctx context.Context, o Options) (resource.Verified, error) {
 // Prune removes from the store what no cluster needs: the one that is named, else none
 // of those that are described in conf or were made in the work directory. Of hosts whose
 // architecture is not known every one is kept. With DryRun it only says what would go.
-func Prune(ctx context.Context, o Options, archs []string) ([]resource.Pruned, error) {
+func Prune(ctx context.Context, o Options, sel Selection) ([]resource.Pruned, error) {
+	if err := sel.checkSystems(); err != nil {
+		return nil, err
+	}
+	archs := sel.Archs
 	store, err := openStore(o.Workdir, v1alpha1.Source{Offline: true})
 	if err != nil {
 		return nil, err
@@ -291,7 +318,11 @@ func Prune(ctx context.Context, o Options, archs []string) ([]resource.Pruned, e
 	if err != nil {
 		return nil, err
 	}
-	return store.Prune(ctx, keep, o.DryRun)
+	packages, err := keptPackages(store, sel)
+	if err != nil {
+		return nil, err
+	}
+	return store.Prune(ctx, append(keep, packages...), o.DryRun)
 }
 
 // described are the configurations of the cluster that is named, else of all clusters.

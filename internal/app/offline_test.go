@@ -14,13 +14,14 @@ import (
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
+	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 // TestOffline makes clusters of what was downloaded and packed on another machine,
-// without a request to anybody.
+// without a request to anybody: hosts get the packages that they lack from there, too.
 func TestOffline(t *testing.T) {
 	some := "row*[123]" // one of each kind of control plane, etcd and balancer
 	if raceDetector {
@@ -31,7 +32,7 @@ func TestOffline(t *testing.T) {
 			t.Parallel()
 			u := resourcetest.New()
 			defer u.Close()
-			bundle := packed(t, row(t, name)+u.Mirrors())
+			bundle := packed(t, row(t, name)+u.Mirrors(), "debian12")
 			var requests atomic.Int64
 			u.Fail(func(w http.ResponseWriter, _ *http.Request) bool {
 				requests.Add(1)
@@ -43,11 +44,14 @@ func TestOffline(t *testing.T) {
 			if err != nil || len(res.Imported) != 1 || res.Imported[0].Added == 0 {
 				t.Fatalf("import: %+v, %v", res, err)
 			}
-			o := app.Options{File: w.file, Workdir: w.dir}
-			d, err := app.NewDownload(t.Context(), o, app.Selection{Archs: []string{"amd64"}})
+			o := app.Options{File: w.file, Workdir: w.dir, Here: resolver(true)}
+			d, err := app.NewDownload(t.Context(), o, app.Selection{Archs: []string{"amd64"}, Systems: []string{"debian12"}})
 			w.must(err)
 			if res, err = d.Run(app.Bundle{})(t.Context(), o); err != nil || res.Summary.OK != res.Summary.Total {
 				t.Errorf("download of what is there: %+v, %v", res, err)
+			}
+			for _, h := range w.hosts {
+				h.Offline = true
 			}
 			bubble(t, func(t *testing.T) { offline(t, w) })
 			if n := requests.Load(); n > 0 {
@@ -57,17 +61,25 @@ func TestOffline(t *testing.T) {
 	}
 }
 
-// packed downloads what a configuration needs, and returns the bundle of it.
-func packed(t *testing.T, config string) string {
+// resolver is a machine that knows what packages of Debian depend on.
+func resolver(offline bool) *runnertest.Host {
+	h := runnertest.Debian12("here")
+	h.Put("/usr/share/keyrings/debian-archive-keyring.gpg", "keys", 0o644)
+	h.Offline = offline
+	return h
+}
+
+// packed downloads what a configuration and its hosts need, and returns the bundle of it.
+func packed(t *testing.T, config string, systems ...string) string {
 	t.Helper()
 	dir := t.TempDir()
-	o := app.Options{File: filepath.Join(dir, "cluster.yaml"), Workdir: dir}
+	o := app.Options{File: filepath.Join(dir, "cluster.yaml"), Workdir: dir, Here: resolver(false)}
 	bundle := filepath.Join(dir, "bundle.tar.zst")
 	err := os.WriteFile(o.File, []byte(config), 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := app.NewDownload(t.Context(), o, app.Selection{Archs: []string{"amd64"}})
+	d, err := app.NewDownload(t.Context(), o, app.Selection{Archs: []string{"amd64"}, Systems: systems})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,6 +101,9 @@ func offline(t *testing.T, w *world) {
 		t.Fatalf("create: %+v, %v", res, err)
 	}
 	after := w.snapshot()
+	if strings.Contains(after, runner.StateDir+"/packages") {
+		t.Error("packages of the store are left on hosts")
+	}
 	a := w.attempt(t.Context())
 	var asked, fetched atomic.Int64
 	a.around = func(h *runnertest.Host, ctx context.Context, c connector.Cmd) error {
@@ -125,9 +140,20 @@ func TestOfflineWithGaps(t *testing.T) {
 	}
 	tell("nothing is there", true)
 	_, err := app.Import(t.Context(), app.Options{Workdir: w.dir}, []string{packed(t, row(t, "row1")+u.Mirrors())})
+	w.must(err)
+	tell("packages of the operating system are missing", false)
+	w.hosts["node1"].Put("/etc/os-release", "ID=debian\nVERSION_ID=99\nPRETTY_NAME=\"Debian 99\"\n", 0o644)
+	before = w.snapshot()
+	is, err := app.Preflight(t.Context(), app.Options{File: w.file, Workdir: w.dir, Dial: w.attempt(t.Context()).Dial})
+	w.must(err)
+	for _, f := range is.Findings {
+		if f.Error {
+			fmt.Fprintf(&text, "== preflight of another system\n%s: found %s; fix: %s\n", f.Check, f.Found, f.Fix)
+		}
+	}
 	store := filepath.Join(w.dir, "packages")
 	kubelets, _ := filepath.Glob(store + "/kubelet/*/amd64/kubelet")
-	if err := errors.Join(err, os.Remove(kubelets[0]), os.RemoveAll(store+"/images")); err != nil {
+	if err := errors.Join(os.Remove(kubelets[0]), os.RemoveAll(store+"/images")); err != nil {
 		t.Fatal(err)
 	}
 	tell("some is missing", false)

@@ -101,22 +101,27 @@ func Preflight(ctx context.Context, o Options) (*Fitness, error) {
 			Fix:   cmp.Or(fault.Advice(e.Err), "see whether the machine is up and lets you log in"),
 		})
 	}
-	is.Findings = append(is.Findings, s.findings(ctx)...)
+	found, err := s.findings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	is.Findings = append(is.Findings, found...)
 	is.Checks = slices.DeleteFunc(cluster.CheckNames(), func(name string) bool { return slices.Contains(o.SkipPreflight, name) })
 	is.Fit = Unfit(is.Findings) == nil
 	return is, s.cluster.Err()
 }
 
-// findings are what the facts of the hosts tell, an external etcd, and the store.
-func (s *session) findings(ctx context.Context) []cluster.Finding {
-	all := slices.Concat(s.cluster.Preflight(s.SkipPreflight), s.tryEtcd(ctx), s.tryStore(ctx))
+// findings are what the facts of the hosts tell, an external etcd, and where nothing is to be fetched the store.
+func (s *session) findings(ctx context.Context) ([]cluster.Finding, error) {
+	lacked, err := s.tryPackages(ctx)
+	all := slices.Concat(s.cluster.Preflight(s.SkipPreflight), s.tryEtcd(ctx), s.tryStore(ctx), lacked)
 	cluster.SortFindings(all)
-	return all
+	return all, err
 }
 
 // tryStore finds what the store lacks where nothing is to be fetched.
 func (s *session) tryStore(ctx context.Context) []cluster.Finding {
-	if !s.config.Spec.Source.Offline || slices.Contains(s.SkipPreflight, cluster.StoreCheck) {
+	if !s.config.Spec.Source.Offline && !s.built || slices.Contains(s.SkipPreflight, cluster.StoreCheck) {
 		return nil
 	}
 	var missing []string
@@ -132,7 +137,7 @@ func (s *session) tryStore(ctx context.Context) []cluster.Finding {
 	}
 	found := cluster.Finding{
 		Host: plan.Control, Check: cluster.StoreCheck, Error: true, Needed: "all that the cluster is made of, as nothing is to be fetched",
-		Fix: "on a machine with internet: kubexm download" + s.which() + " --export; bring its file here, then: kubexm import FILE",
+		Fix: "on a machine with internet: kubexm download" + s.which() + s.systems() + " --export; bring its file here, then: kubexm import FILE",
 	}
 	switch {
 	case err != nil:
@@ -186,7 +191,10 @@ func (s *session) preflight(ctx context.Context) error {
 	if failed := s.tryPorts(ctx); len(failed) > 0 {
 		return joined(failed)
 	}
-	found := s.findings(ctx)
+	found, err := s.findings(ctx)
+	if err != nil {
+		return err
+	}
 	if err := Unfit(found); err != nil {
 		return err
 	}

@@ -56,7 +56,7 @@ func (o Options) create(ctx context.Context, built bool) (*Result, error) {
 		return nil, err
 	}
 	defer s.close()
-	s.config.Spec.Source.Offline = s.config.Spec.Source.Offline || built
+	s.built = built
 	if err := s.checkCreate(ctx); err != nil {
 		return nil, err
 	}

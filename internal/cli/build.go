@@ -65,7 +65,8 @@ exactly what 'kubexm build cluster' wrote: where it is missing, was edited, was 
 of another configuration or for machines that turn out to be other than was thought,
 it refuses before anything is touched, and says what differs.
 
-It needs no internet. Run it again at any time: it changes only what is not as it
+It needs no internet; with spec.source.offline: true the machines need none either, and
+get packages of their operating systems from here. Run it again at any time: it changes only what is not as it
 should be.`,
 		Example: `  kubexm import prod-v1.37.1.tar.zst
   kubexm preflight --name prod

@@ -46,11 +46,16 @@ on a machine without internet. The same store gives the same bytes.
 is 1 where something is wrong. --prune removes what no cluster needs: of those in
 conf and in the work directory, or of the one that is named.
 
-Packages of the operating system are not part of the store: machines install them
-from their own repositories.`,
+--os adds packages of operating systems, with all that they depend on: those that
+machines of the cluster are asked to have. This machine needs the tool that resolves
+them: apt and the distribution's keyring, or dnf and dnf-plugins-core. What the lock
+has already stays as it is; --refresh asks for newer packages. Machines install them
+from the store where spec.source.offline is true, else from their own repositories.
+There are: ` + commaLines(resource.SystemNames(), 84) + ".",
 		Example: `  kubexm download --name prod --dry-run
   kubexm download --name prod --export
   kubexm download --k8s v1.37.1,v1.36.4 --arch amd64,arm64 --export=k8s.tar.zst --volume-size 2G
+  kubexm download --name prod --os debian12,rocky9 --arch amd64 --export
   kubexm download --verify
   kubexm download --prune --dry-run`,
 	}
@@ -58,6 +63,8 @@ from their own repositories.`,
 	f := cmd.Flags()
 	f.StringSliceVar(&d.Archs, "arch", nil, "`architectures`, amd64 and arm64, of machines whose configuration does not say (default amd64)")
 	f.StringSliceVar(&d.Kubernetes, "k8s", nil, "`versions` of Kubernetes, instead of the one of a configuration")
+	f.StringSliceVar(&d.Systems, "os", nil, "operating `systems` whose packages are wanted, too, like debian12")
+	f.BoolVar(&d.Refresh, "refresh", false, "with --os: ask for packages that are newer than those in the lock")
 	f.StringVar(&d.file, "export", "", "also pack it into a `file`")
 	f.Lookup("export").NoOptDefVal = app.BundleDefault
 	f.Var(&d.limit, "volume-size", "split the file into volumes FILE.001, FILE.002... of this size, like 2G")
@@ -66,6 +73,7 @@ from their own repositories.`,
 	f.BoolVar(&d.prune, "prune", false, "remove from the store what no cluster needs")
 	f.IntVar(&p.options.Parallel, "parallel", 0, "things to fetch at a time (default 4)")
 	complete(cmd, "arch", app.Archs)
+	complete(cmd, "os", resource.SystemNames)
 	complete(cmd, "k8s", func() []string { return []string{config.DefaultKubernetes()} })
 	_ = cmd.MarkFlagFilename("export", "zst")
 	d.format = output(cmd, "text", "json")
@@ -77,11 +85,24 @@ from their own repositories.`,
 		case d.verify:
 			return p.verify(cmd.Context(), d.format.value)
 		case d.prune:
-			return p.prune(cmd.Context(), d.format.value, d.Archs)
+			return p.prune(cmd.Context(), d.format.value, d.Selection)
 		}
 		return p.download(cmd, args, &d)
 	}
 	return cmd
+}
+
+// commaLines joins words with commas, in lines of at most width characters; "There are: " is before them.
+func commaLines(words []string, width int) string {
+	text, used := words[0], len("There are: ")+len(words[0])
+	for _, w := range words[1:] {
+		if used += len(w) + len(", "); used > width {
+			text, used = text+",\n"+w, len(w)
+		} else {
+			text += ", " + w
+		}
+	}
+	return text
 }
 
 // arguments takes "download cluster", as other commands have it, and the file of
@@ -103,12 +124,14 @@ func (p *program) checkDownload(cmd *cobra.Command, args []string, d *downloadin
 	switch {
 	case d.limit > 0 && d.file == "":
 		err = errors.New("--volume-size is for a file: add --export")
-	case d.verify && (d.prune || d.file != "" || p.options.DryRun || len(d.Kubernetes) > 0):
+	case d.verify && (d.prune || d.file != "" || p.options.DryRun || len(d.Kubernetes)+len(d.Systems) > 0):
 		err = errors.New("--verify goes alone: it looks at all that is in the store")
 	case d.prune && (d.file != "" || len(d.Kubernetes) > 0):
 		err = errors.New("--prune goes with neither --export nor --k8s: it keeps what clusters need")
 	case named && len(d.Kubernetes) > 0:
 		err = errors.New("--k8s is instead of a configuration, which names its version itself: leave out one of the two")
+	case d.Refresh && len(d.Systems) == 0:
+		err = errors.New("--refresh is for packages of operating systems: add --os")
 	case p.options.Parallel < 0:
 		err = fmt.Errorf("--parallel is %d", p.options.Parallel)
 	case !named && (d.verify || d.prune || len(d.Kubernetes) > 0):
@@ -168,6 +191,9 @@ func itemsText(d *app.Download, st style.Style, width int) string {
 	var there, missing []resource.Stock
 	for _, i := range d.Items {
 		what, from, bytes := cmp.Or(i.Image, i.Component+" "+i.Version), i.From, "not told"
+		if i.System != "" {
+			what = "packages of " + i.System
+		}
 		if i.Size >= 0 {
 			bytes = human.Bytes(i.Size)
 		}
@@ -233,8 +259,8 @@ func (p *program) verify(ctx context.Context, format string) error {
 	return err
 }
 
-func (p *program) prune(ctx context.Context, format string, archs []string) error {
-	gone, err := app.Prune(ctx, p.options, archs)
+func (p *program) prune(ctx context.Context, format string, sel app.Selection) error {
+	gone, err := app.Prune(ctx, p.options, sel)
 	if err != nil {
 		return err
 	}

@@ -205,6 +205,16 @@ func (c *Cluster) Components(host string) []string {
 	return all
 }
 
+// Repository is where a host without a network gets packages of its operating system; nil: from its
+// own repositories.
+func (c *Cluster) Repository(host string) *resource.Repository {
+	if !c.Spec.Source.Offline {
+		return nil
+	}
+	f := c.FactsOf(host)
+	return &resource.Repository{System: resource.SystemOf(f.OS, f.OSVersion), Arch: c.Arch(host), Store: c.Store}
+}
+
 // Needs is everything of the store that clusters need, each thing once: of each the
 // programs of all hosts, then the images of all nodes.
 func Needs(clusters ...*Cluster) (all []resource.Item) {

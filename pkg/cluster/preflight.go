@@ -35,6 +35,9 @@ var supported = map[string][]string{
 	"openEuler": {"20.03", "22.03", "24.03"}, "kylin": {"V10"}, "anolis": {"7", "8"},
 }
 
+// PackagesCheck is the name of the check for a package manager, and for packages where there is no network.
+const PackagesCheck = "packages"
+
 // checks are all checks that look at one host, with what is known of the others.
 var checks = slices.Concat(machineChecks, systemChecks, networkChecks)
 
@@ -97,7 +100,7 @@ var machineChecks = []check{
 		}
 		return Finding{}
 	})},
-	{"packages", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+	{PackagesCheck, func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
 		if f.PackageManager != "" {
 			return Finding{}
 		}

@@ -21,20 +21,29 @@ type Artifact struct {
 	SHA256    string `json:"sha256,omitempty"` // empty: found by Store.Resolve
 }
 
-// Item is one thing that the store can hold: an artifact, or an image for the
-// artifact's architecture.
+// Item is one thing that the store can hold: an artifact; or, for the artifact's
+// architecture, an image or the packages of an operating system.
 type Item struct {
 	Artifact
-	Image string `json:"image,omitempty"` // its full reference; empty: the item is the artifact
+	Image  string `json:"image,omitempty"`  // its full reference
+	System string `json:"system,omitempty"` // its name, see FindSystem; neither: the item is the artifact
 }
 
 // ImageItem is the item of an image, by its full reference.
-func ImageItem(ref, arch string) Item { return Item{Artifact{Arch: arch}, ref} }
+func ImageItem(ref, arch string) Item { return Item{Artifact: Artifact{Arch: arch}, Image: ref} }
 
-// String returns "etcd 3.6.14 amd64", or "registry.k8s.io/pause:3.10 amd64".
+// SystemItem is the item of the packages of an operating system.
+func SystemItem(system, arch string) Item {
+	return Item{Artifact: Artifact{Arch: arch}, System: system}
+}
+
+// String returns "etcd 3.6.14 amd64", "registry.k8s.io/pause:3.10 amd64" or "packages of debian12 amd64".
 func (i Item) String() string {
-	if i.Image != "" {
+	switch {
+	case i.Image != "":
 		return i.Image + " " + i.Arch
+	case i.System != "":
+		return "packages of " + i.System + " " + i.Arch
 	}
 	return i.Artifact.String()
 }

@@ -166,7 +166,7 @@ func (s *Store) collect(items []Item) (lock, []packaged, error) {
 	if err != nil {
 		return lock{}, nil, err
 	}
-	l := lock{Files: map[string]lockedFile{}, Images: map[string]lockedImage{}}
+	l := lock{Files: map[string]lockedFile{}, Images: map[string]lockedImage{}, Systems: map[string]lockedSystem{}}
 	members := map[string]packaged{}
 	add := func(key, sum string) error {
 		info, err := os.Stat(s.file(key))
@@ -176,6 +176,12 @@ func (s *Store) collect(items []Item) (lock, []packaged, error) {
 		return err
 	}
 	for _, i := range items {
+		if i.System != "" {
+			if err := s.collectPackages(own, l, i, add); err != nil {
+				return l, nil, err
+			}
+			continue
+		}
 		if i.Image == "" {
 			a, err := s.stored(i.Artifact)
 			if err == nil {
@@ -184,7 +190,7 @@ func (s *Store) collect(items []Item) (lock, []packaged, error) {
 			if err != nil {
 				return l, nil, err
 			}
-			l.Files[a.key()] = lockedFile{a.SHA256, cmp.Or(pinned.Files[a.key()].From, own.Files[a.key()].From)}
+			l.Files[a.key()] = lockedFile{SHA256: a.SHA256, From: cmp.Or(pinned.Files[a.key()].From, own.Files[a.key()].From)}
 			continue
 		}
 		blobs, err := s.blobs(own, i.Image, i.Arch)

@@ -168,7 +168,7 @@ func (p packaged) check(n int) error {
 		return fmt.Errorf("the manifest gives %s no SHA-256", p.Path)
 	case p.Size < 0 || p.Size > maxMember || n == 0 && p.Size > maxText:
 		return fmt.Errorf("member %s is too large: the manifest gives it %d bytes", p.Path, p.Size)
-	case n == 0, dir == blobKey("sha256:")+"/" && name == p.SHA256:
+	case n == 0, dir == blobKey("sha256:")+"/" && name == p.SHA256, isPackage(p.Path):
 		return nil
 	}
 	if part := strings.Split(p.Path, "/"); len(part) == 4 {
@@ -203,7 +203,7 @@ func (i *imports) covered() error {
 			return fmt.Errorf("lock and manifest do not agree about %s", p.Path)
 		}
 	}
-	return nil
+	return i.lock.coveredPackages()
 }
 
 // agrees refuses a bundle that says something else than this store, or this program.
@@ -266,6 +266,7 @@ func (l lock) merge(other lock) error {
 		}
 		l.Images[ref] = is
 	}
+	l.mergePackages(other)
 	return nil
 }
 
@@ -383,10 +384,8 @@ func (i *imports) count(ctx context.Context) error {
 			return fmt.Errorf("image %s is not complete in it: %v", image, err) //nolint:errorlint // its advice is for another case
 		}
 	}
-	for key, f := range i.lock.Files {
-		if err := noteSum(ctx, i.file(key), f.SHA256); err != nil {
-			return err
-		}
+	if err := i.noteSums(ctx, i.lock); err != nil {
+		return err
 	}
 	return i.editLock(ctx, func(l *lock) error {
 		if err := l.merge(i.lock); err != nil {

@@ -61,7 +61,7 @@ func (s *Store) Look(ctx context.Context, items []Item, ask bool) ([]Stock, erro
 // where it is not there.
 func (s *Store) lookFor(i Item) (from string, members []packaged, err error) {
 	from = i.Image
-	if from == "" {
+	if from == "" && i.System == "" {
 		c, err := find(i.Component)
 		if err != nil {
 			return "", nil, err
@@ -318,6 +318,10 @@ func (s *Store) Prune(ctx context.Context, keep []Item, dry bool) ([]Pruned, err
 	kept := lock{Images: map[string]lockedImage{}}
 	stays := map[string]bool{} // paths of folders and blobs
 	for _, i := range keep {
+		if i.System != "" {
+			l.keepPackages(i, stays)
+			continue
+		}
 		if i.Image == "" {
 			stays[path.Dir(i.key())] = true
 			continue
@@ -374,15 +378,15 @@ func (s *Store) unneeded(l lock, stays map[string]bool) (gone []leftover, err er
 	err = s.files(func(file, key string) error {
 		dir, name := path.Split(key)
 		what := path.Clean(dir)
+		whole := strings.TrimSuffix(strings.TrimSuffix(key, ".origin"), ".part")
 		if what == blobKey("sha256:") {
-			whole := strings.TrimSuffix(strings.TrimSuffix(name, ".origin"), ".part")
-			if what = owners[digest.NewDigestFromEncoded(digest.SHA256, whole)]; what == "" {
+			if what = owners[digest.NewDigestFromEncoded(digest.SHA256, path.Base(whole))]; what == "" {
 				what = "blobs of no image"
 			}
-			if stays[path.Join(dir, whole)] || name == indexFile {
+			if stays[whole] || name == indexFile {
 				return nil
 			}
-		} else if part := strings.Split(key, "/"); len(part) != 4 || stays[what] || !isComponent(part[0]) {
+		} else if part := strings.Split(key, "/"); len(part) != 4 || stays[what] || stays[whole] || !isComponent(part[0]) && part[0] != systemsDir {
 			return nil
 		}
 		info, err := os.Stat(file)

@@ -32,6 +32,7 @@ type Store struct {
 	client *http.Client
 	images *auth.Client // client, with log-ins to registries
 	retry  retry
+	read   sync.Map // of packages that were read, by checksum
 }
 
 // Open returns the store in dir, which is made when first needed.
@@ -82,11 +83,14 @@ func newClient() *http.Client {
 type lock struct {
 	Files  map[string]lockedFile  `json:"files"`  // by path in the store
 	Images map[string]lockedImage `json:"images"` // by reference
+
+	Systems map[string]lockedSystem `json:"systems,omitempty"` // packages of operating systems, by folder in the store
 }
 
 type lockedFile struct {
 	SHA256 string `json:"sha256"`
-	From   string `json:"from"` // where the sum was read
+	From   string `json:"from"`           // where the sum was read; of a package, where it is published
+	Size   int64  `json:"size,omitempty"` // bytes, of a package
 }
 
 type lockedImage struct {
@@ -126,6 +130,9 @@ func parseLock(name string, content []byte) (lock, error) {
 	}
 	if l.Images == nil {
 		l.Images = map[string]lockedImage{}
+	}
+	if l.Systems == nil {
+		l.Systems = map[string]lockedSystem{}
 	}
 	return l, nil
 }

@@ -39,7 +39,7 @@ func (s *Store) Resolve(ctx context.Context, a Artifact) (Artifact, error) {
 	}
 	err = s.editLock(ctx, func(l *lock) error {
 		if _, taken := l.Files[a.key()]; !taken {
-			l.Files[a.key()] = lockedFile{sum, from}
+			l.Files[a.key()] = lockedFile{SHA256: sum, From: from}
 		}
 		a.SHA256 = l.Files[a.key()].SHA256
 		return nil

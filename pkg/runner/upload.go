@@ -22,11 +22,11 @@ type Sum struct {
 // sums prints "mode sha256 path" of each large file. A checksum that Upload
 // recorded is believed while size, change time and inode are still the same, so
 // that looking again costs no reading of hundreds of megabytes.
-const sums = `S=` + StateDir + `/sums
+const sums = `C=` + StateDir + `/sums
 hash() { if command -v openssl >/dev/null; then h=$(openssl dgst -sha256 -r "$1"); else h=$(sha256sum "$1"); fi; echo "${h%% *}"; }
 sums() { stat -c '%a %s %z %i %n' "$@" 2>/dev/null | while read -r mode size day time zone inode f; do
 [ -f "$f" ] || continue; h=
-if [ -f "$S$f" ]; then read -r h id <"$S$f"; [ "$id" = "$size $day $time $zone $inode" ] || h=; fi
+if [ -f "$C$f" ]; then read -r h id <"$C$f"; [ "$id" = "$size $day $time $zone $inode" ] || h=; fi
 echo "$mode ${h:-$(hash "$f")} $f"; done; }
 `
 
@@ -73,7 +73,7 @@ room() { made "$1"; free=$(df -Pk "${1:-/}" | { read -r _; read -r _ _ _ f _; ec
 d=$(stat -c %d "${1:-/}"); rooms="$rooms $d:$2"; need=0; for w in $rooms; do case $w in "$d":*) need=$((need+${w#*:}));; esac; done
 if [ "$free" -lt "$need" ]; then echo "no space: ${1:-/} has $free KiB free, $need KiB are needed" >&2; exit 28; fi; }
 take() { keep "$1"; temp "$1"; { bytes "$2" >"$t" && right "$1" "$3" && chmod "$4" "$t" && safe "$t" && mv -fT "$t" "$1"; } || drop $?
-mkdir -p "$S${1%/*}"; echo "$h $(stat -c '%s %z %i' "$1")" >"$S$1"; }
+mkdir -p "$C${1%/*}"; echo "$h $(stat -c '%s %z %i' "$1")" >"$C$1"; }
 right() { h=$(hash "$t"); [ "$h" = "$2" ] || { echo "checksum of $1 on the host is $h, want $2" >&2; return 65; }; }
 ` + receive
 

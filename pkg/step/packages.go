@@ -6,16 +6,19 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
 // Packages ensures operating system packages, with the host's own package
-// manager and repositories.
+// manager, from its own repositories or from the store.
 type Packages struct {
 	Manager string // apt, dnf or yum
 	Names   []string
 	Leaves  []string `json:",omitempty"` // paths that their programs make and nobody removes: as before again on delete
+
+	From *resource.Repository `json:",omitempty"` // nil: the host's own repositories
 }
 
 func (p Packages) String() string { return "packages" }
@@ -43,6 +46,18 @@ func (p Packages) list(names ...string) string {
 
 // Precheck asks the package database.
 func (p Packages) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
+	missing, err := p.Missing(ctx, r)
+	if err != nil || missing == nil {
+		return nil, err
+	}
+	return &Change{
+		Diff: "+ packages " + strings.Join(missing, " "),
+		Run:  func(ctx context.Context) error { return p.install(ctx, r, missing) },
+	}, nil
+}
+
+// Missing returns those of the packages that the host has not installed.
+func (p Packages) Missing(ctx context.Context, r *runner.Runner) (missing []string, err error) {
 	if len(p.Names) == 0 {
 		return nil, nil
 	}
@@ -51,19 +66,12 @@ func (p Packages) Precheck(ctx context.Context, r *runner.Runner) (*Change, erro
 		return nil, fmt.Errorf("listing packages: %w", err)
 	}
 	have := strings.Fields(out)
-	var missing []string
 	for _, n := range p.Names {
 		if !slices.Contains(have, n) {
 			missing = append(missing, n)
 		}
 	}
-	if missing == nil {
-		return nil, nil
-	}
-	return &Change{
-		Diff: "+ packages " + strings.Join(missing, " "),
-		Run:  func(ctx context.Context) error { return p.install(ctx, r, missing) },
-	}, nil
+	return missing, nil
 }
 
 // left notes a path, and those of its directories that are not there yet.
@@ -85,16 +93,41 @@ new() { while read -r n; do case "$N$was$N" in *"$N$n$N"*) ;; *) echo "$n";; esa
 foresee() { out=$(%[2]s) && later=y && for n in $(printf '%%s\n' "$out" | grep '^Remv ' | cut -d' ' -f2); do noted "package $n" || note "lost $n" || return 1; done &&
 for n in $(printf '%%s\n' "$out" | %[3]s | new); do note "package $n" || return 1; done && settle; }
 { foresee || { %[4]s && foresee; }; } >&2 && { %[5]s || { %[4]s && foresee && %[5]s; }; } >&2 || rc=$?
-for n in $(list | new); do note "package $n"; done; exit $rc`
+for n in $(list | new); do note "package $n"; done; %[6]s; exit $rc`
+
+// manager is how the package manager of a host does what is asked of it.
+type manager struct {
+	plan, read string // what it would do, and the names of the packages in that
+	refresh    string // reads anew what there is
+	install    string
+	after      string // at the end, whatever that is
+}
+
+// manager returns how to install packages. What comes from the store is asked of nobody else.
+func (p Packages) manager(names string) manager {
+	options, after := "", ":"
+	if p.From != nil {
+		options, after = p.storeOptions(), clearStore
+	}
+	if p.Manager != "apt" {
+		dnf := p.Manager + options
+		return manager{"LC_ALL=C " + dnf + " --assumeno install " + names + " || true", planned, "false", dnf + " -q -y install " + names, after}
+	}
+	get := "DEBIAN_FRONTEND=noninteractive apt-get" + options + " -q -o DPkg::Lock::Timeout=300"
+	return manager{
+		"apt-get" + options + " -s install --no-install-recommends " + names, "grep '^Inst ' | cut -d' ' -f2",
+		get + " update", get + " install -y --no-install-recommends " + names, after,
+	}
+}
 
 func (p Packages) install(ctx context.Context, r *runner.Runner, missing []string) error {
-	names := runner.Quote(missing...)
-	plan, read, refresh := "LC_ALL=C "+p.Manager+" --assumeno install "+names+" || true", planned, "false"
-	install := p.Manager + " -q -y install " + names
-	if p.Manager == "apt" {
-		get := "DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300"
-		plan, read, refresh = "apt-get -s install --no-install-recommends "+names, "grep '^Inst ' | cut -d' ' -f2", get+" update"
-		install = get + " install -y --no-install-recommends " + names
+	names, advice := runner.Quote(missing...), "check the host's package repositories and its network (try the same command there), or install the packages by hand"
+	m := p.manager(names)
+	if p.From != nil {
+		advice = "bring newer packages: 'kubexm download --refresh --os " + p.From.System + " --export' on a machine with internet, then 'kubexm import'; or install them by hand"
+		if err := p.bring(ctx, r, m); err != nil {
+			return fault.Advise(fmt.Errorf("bringing %s from the store: %w", names, err), advice)
+		}
 	}
 	leaves := ""
 	if p.Leaves != nil {
@@ -103,9 +136,8 @@ func (p Packages) install(ctx context.Context, r *runner.Runner, missing []strin
 	for _, path := range p.Leaves {
 		leaves += "leaves " + runner.Quote(path) + "\n"
 	}
-	if _, err := r.Change(ctx, leaves+fmt.Sprintf(add, p.list(), plan, read, refresh, install)); err != nil {
-		return fault.Advise(fmt.Errorf("installing %s: %w", names, err),
-			"check the host's package repositories and its network (try the same command there), or install the packages by hand")
+	if _, err := r.Change(ctx, leaves+fmt.Sprintf(add, p.list(), m.plan, m.read, m.refresh, m.install, m.after)); err != nil {
+		return fault.Advise(fmt.Errorf("installing %s: %w", names, err), advice)
 	}
 	return nil
 }

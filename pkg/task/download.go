@@ -29,6 +29,15 @@ func fetch(s *resource.Store, item resource.Item) step.Step {
 	return step.Fetch{Artifact: item.Artifact, Store: s}
 }
 
+// FetchPackages fetches packages of operating systems.
+func FetchPackages(s *resource.Store, sets []resource.PackageSet) plan.Part {
+	var all plan.Parallel
+	for _, set := range sets {
+		all = append(all, onStore("download", step.FetchPackages{Set: set, Store: s}))
+	}
+	return all
+}
+
 // Pack writes a bundle of the store; done is told its files.
 func Pack(s *resource.Store, b resource.Bundle, done func([]resource.Volume)) plan.Part {
 	return onStore("bundle", step.Pack{Bundle: b, Store: s, Done: done})

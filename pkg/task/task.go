@@ -39,6 +39,17 @@ func Prepare(c *cluster.Cluster, hosts []string) plan.Task {
 	})
 }
 
+// Packages are the steps by which packages of the operating system come to a host, whichever
+// tasks they are part of.
+func Packages(c *cluster.Cluster, h string) []step.Step {
+	all := []step.Step{host.Packages(c, h)}
+	proxied := c.Balancer() == v1alpha1.BalancerInternal && !c.Kubeadm() && slices.Contains(c.Workers(), h)
+	if proxied || c.Host(h).Is(v1alpha1.RoleLoadBalancer) {
+		all = append(all, loadbalancer.Packages(c, h))
+	}
+	return all
+}
+
 // Runtime runs the container runtime.
 func Runtime(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("runtime", hosts, func(h string) []step.Step {

@@ -41,6 +41,7 @@ func (u *Upstream) Sources() map[string]string {
 	return map[string]string{
 		"https://dl.k8s.io/": u.URL + "/dl.k8s.io/", "https://github.com/": u.URL + "/github.com/",
 		"registry.k8s.io": u.URL + "/registry.k8s.io", "ghcr.io": u.URL + "/ghcr.io", "docker.io": u.URL + "/docker.io",
+		"http://deb.debian.org/": u.URL + "/deb.debian.org/",
 	}
 }
 
@@ -85,6 +86,9 @@ func published(file string) []byte {
 		return slices.Concat(sumLine(dir+"runc.amd64"), sumLine(dir+"runc.arm64"))
 	case ext == ".sha256" || ext == ".sha256sum":
 		return sumLine(strings.TrimSuffix(file, ext))
+	case ext == ".deb":
+		name, _, _ = strings.Cut(name, "_")
+		return Deb(name)
 	case strings.HasPrefix(name, "etcd-"):
 		return archive(strings.TrimSuffix(name, ".tar.gz")+"/", "etcd", "etcdctl", "etcdutl")
 	case strings.HasPrefix(name, "containerd-"):

@@ -20,7 +20,7 @@ func coreutils() map[string]Command {
 		" which": which, " kill": kill, "stat": stat, "mkdir": mkdir, "rmdir": rmdir, "rm": rm, "mv": mv, "cp": cp,
 		"chmod": chmod, "chown": chown, "ln": ln, "readlink": readlink, "install": install, "touch": touch,
 		"sha256sum": sha256sum, "sync": func(*Call) int { return 0 }, "df": df, "basename": basename, "dirname": dirname,
-		"ls": ls, "flock": flock, "timeout": timeout, "tar": untar,
+		"ls": ls, "flock": flock, "timeout": timeout, "tar": untar, "mktemp": mktemp,
 	}
 }
 

@@ -187,12 +187,24 @@ func dpkgQuery(c *Call) int {
 }
 
 func aptGet(c *Call) int {
-	o, args, ok := c.opts("qys", "o", "--no-install-recommends", "--no-remove", "--allow-downgrades", "--purge", "--auto-remove")
+	o, args, ok := c.opts("qys", "oc", "--no-install-recommends", "--no-remove", "--allow-downgrades", "--purge", "--auto-remove", "--print-uris")
 	if !ok || len(args) == 0 {
 		return c.Unknown()
 	}
+	var from *repository // nil: those of the host
+	if o["c"] != "" {
+		if from = c.configured(o["c"]); from == nil {
+			return c.Unknown()
+		}
+		if _, print := o["--print-uris"]; print && args[0] == "install" {
+			return c.printURIs(from, args[1:])
+		}
+	}
 	switch args[0] {
 	case "update":
+		if from != nil && from.dir != "" {
+			return 0
+		}
 		if c.Offline {
 			return c.Failf(100, "Failed to fetch: Temporary failure resolving")
 		}
@@ -206,7 +218,12 @@ func aptGet(c *Call) int {
 		c.mu.Lock()
 		lists := c.lists
 		c.mu.Unlock()
-		if !lists {
+		if from != nil {
+			_, plan := o["s"]
+			if n := c.unavailable(from, plan, args[1:]); n != "" {
+				return c.Failf(100, "E: Package '%s' has no installation candidate", n)
+			}
+		} else if !lists {
 			return c.Failf(100, "E: Unable to locate package %s", args[1])
 		}
 		for _, n := range args[1:] {

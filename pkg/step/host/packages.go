@@ -62,7 +62,7 @@ func familyOf(f *runner.Facts) family {
 func Packages(c *cluster.Cluster, host string) step.Step {
 	f, node := c.FactsOf(host), c.IsNode(host)
 	fam := familyOf(f)
-	p := step.Packages{Manager: f.PackageManager}
+	p := step.Packages{Manager: f.PackageManager, From: c.Repository(host)}
 	add := func(needed bool, names ...string) {
 		if needed {
 			p.Names = append(p.Names, names...)

@@ -74,7 +74,7 @@ func config(c *cluster.Cluster, host, bind string) step.File {
 // Packages installs the proxy, and on a load balancer keepalived.
 func Packages(c *cluster.Cluster, host string) step.Step {
 	manager, p := c.FactsOf(host).PackageManager, proxies[c.Proxy()]
-	install := step.Packages{Manager: manager, Names: slices.Clone(p.packages[manager]), Leaves: slices.Clone(p.leaves)}
+	install := step.Packages{Manager: manager, Names: slices.Clone(p.packages[manager]), Leaves: slices.Clone(p.leaves), From: c.Repository(host)}
 	if c.Host(host).Is(v1alpha1.RoleLoadBalancer) {
 		install.Names = append(install.Names, "keepalived")
 		install.Leaves = append(install.Leaves, "/etc/iproute2/rt_addrprotos.d/keepalived.conf", "/run/keepalived")

@@ -156,7 +156,8 @@ type Source struct {
 	// A mirror is trusted: a program whose checksum kubexm does not know is held against the one published beside it there.
 	Mirrors map[string]string `json:"mirrors,omitempty"`
 	// Whether everything comes from the local store and nothing is fetched: `kubexm download --export` on another machine
-	// and `kubexm import` fill it. Packages of the operating system still come from the hosts' own repositories.
+	// and `kubexm import` fill it. So do packages of the operating system that hosts lack, which `--os` adds to it;
+	// the hosts' own repositories are not asked.
 	Offline bool `json:"offline,omitempty"`
 }
 

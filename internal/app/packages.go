@@ -1,0 +1,168 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/task"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
+)
+
+// here runs commands on this machine.
+func (o *Options) here() *runner.Runner {
+	if o.Here != nil {
+		return runner.New(plan.Control, o.Here)
+	}
+	return runner.New(plan.Control, connector.Local())
+}
+
+// packageSets finds out which packages hosts would be asked to have if each of the selected systems
+// were theirs, for each of their architectures.
+func (o *Options) packageSets(ctx context.Context, store *resource.Store, sel Selection, clusters []*cluster.Cluster) ([]resource.PackageSet, error) {
+	var sets []resource.PackageSet
+	for _, name := range sel.Systems {
+		sys, err := resource.FindSystem(name)
+		if err != nil {
+			return nil, fault.Exit(err, fault.ExitUsage)
+		}
+		names := map[string][]string{} // by architecture
+		for _, c := range clusters {
+			askedFor(c, sys, names)
+		}
+		for _, arch := range Archs() {
+			if len(names[arch]) == 0 {
+				continue
+			}
+			o.notice("looking for the packages of %s %s, and what they depend on", name, arch)
+			set, err := store.ResolvePackages(ctx, o.here(), name, arch, names[arch], sel.Refresh)
+			if err != nil {
+				return nil, err
+			}
+			sets = append(sets, set)
+		}
+	}
+	return sets, nil
+}
+
+// askedFor adds, by architecture, the packages that the hosts of a cluster are asked to have where they run a system.
+func askedFor(c *cluster.Cluster, sys resource.System, names map[string][]string) {
+	facts := map[string]*runner.Facts{}
+	for _, h := range c.All() {
+		facts[h] = &runner.Facts{Arch: c.Arch(h), OS: sys.ID, OSLike: sys.Like, OSVersion: sys.Version, PackageManager: sys.Manager}
+	}
+	conf := &v1alpha1.Cluster{Spec: *c.Spec}
+	conf.Metadata.Name = c.Name
+	like := cluster.New(conf, c.Dir, c.Store, facts)
+	for _, h := range like.All() {
+		for _, s := range task.Packages(like, h) {
+			if p, ok := step.Unwrap(s).(step.Packages); ok {
+				arch := like.Arch(h)
+				names[arch] = append(names[arch], p.Names...)
+			}
+		}
+	}
+	for arch := range names {
+		slices.Sort(names[arch])
+		names[arch] = slices.Compact(names[arch])
+	}
+}
+
+// tryPackages finds what hosts without a network lack and the store has not either.
+func (s *session) tryPackages(ctx context.Context) ([]cluster.Finding, error) {
+	if !s.config.Spec.Source.Offline || slices.Contains(s.SkipPreflight, cluster.PackagesCheck) {
+		return nil, nil
+	}
+	var all errgroup.Group
+	all.SetLimit(connecting)
+	hosts := slices.DeleteFunc(s.cluster.All(), func(h string) bool { return s.cluster.Facts[h] == nil || s.hosts[h] == nil })
+	found := make([]cluster.Finding, len(hosts))
+	for i, h := range hosts {
+		all.Go(func() (err error) { found[i], err = s.lackedPackages(ctx, h); return err })
+	}
+	if err := all.Wait(); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(found, func(f cluster.Finding) bool { return f.Found == "" }), nil
+}
+
+// lackedPackages asks one host.
+func (s *session) lackedPackages(ctx context.Context, host string) (cluster.Finding, error) {
+	var lacked []string
+	f := cluster.Finding{Host: host, Check: cluster.PackagesCheck, Error: true, Needed: "them on the host, or in the store, as nothing is to be fetched"}
+	for _, st := range task.Packages(s.cluster, host) {
+		p, ok := step.Unwrap(st).(step.Packages)
+		if !ok {
+			continue
+		}
+		missing, err := p.Missing(ctx, s.hosts[host])
+		if err != nil {
+			return f, fmt.Errorf("host %s: %w", host, err)
+		}
+		if missing, err = p.From.Lacks(missing); err != nil { // damaged
+			f.Found, f.Fix = err.Error(), fault.Advice(err)
+			return f, nil
+		}
+		lacked = append(lacked, missing...)
+	}
+	if lacked == nil {
+		return f, nil
+	}
+	system, arch := s.cluster.Repository(host).System, s.cluster.Arch(host)
+	f.Found = fmt.Sprintf("no %s, on the host and for %s %s in the store", human.Names(lacked, 10), s.cluster.FactsOf(host).OSName, arch)
+	f.Fix = "install them by hand: the store can hold none for this system"
+	if system != "" {
+		f.Fix = "on a machine with internet: kubexm download" + s.which() + " --os " + system + " --arch " + arch + " --export; bring its file here, then: kubexm import FILE"
+	}
+	return f, nil
+}
+
+// systems are the flags that name the operating systems of the hosts, where their packages come from the store and it can hold them.
+func (s *session) systems() string {
+	var all []string
+	for _, h := range s.cluster.All() {
+		if from := s.cluster.Repository(h); from != nil && from.System != "" {
+			all = append(all, from.System)
+		}
+	}
+	slices.Sort(all)
+	if all = slices.Compact(all); all == nil {
+		return ""
+	}
+	return " --os " + strings.Join(all, ",")
+}
+
+// keptPackages are the packages that stay when the store is pruned: of the selected systems, or all that the lock
+// has. Which of them machines have is not known.
+func keptPackages(store *resource.Store, sel Selection) ([]resource.Item, error) {
+	sets, err := store.PackageSets()
+	var keep []resource.Item
+	for _, set := range sets {
+		if len(sel.Systems) == 0 || slices.Contains(sel.Systems, set.System) {
+			keep = append(keep, set.Item())
+		}
+	}
+	return keep, err
+}
+
+// checkSystems refuses systems that are not known.
+func (sel Selection) checkSystems() error {
+	var errs []error
+	for _, name := range sel.Systems {
+		_, err := resource.FindSystem(name)
+		errs = append(errs, err)
+	}
+	return fault.Exit(errors.Join(errs...), fault.ExitUsage)
+}

@@ -1,0 +1,155 @@
+package resource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// Exit statuses of the scripts that resolve packages.
+const (
+	noTool = 71
+	noKeys = 72
+)
+
+// ResolvePackages finds out which files the packages of some names are in, with those of all that they
+// depend on, as a machine needs them that has nothing yet. Without refresh the lock is believed where it has all
+// of the names. Else the distribution's own tool is asked, on here, with the index that it publishes
+// and whose signature the tool checks: it runs without root, and leaves nothing behind.
+func (s *Store) ResolvePackages(ctx context.Context, here *runner.Runner, system, arch string, names []string, refresh bool) (PackageSet, error) {
+	sys, err := FindSystem(system)
+	if err != nil {
+		return PackageSet{}, err
+	}
+	l, err := s.readLock()
+	if err != nil {
+		return PackageSet{}, err
+	}
+	had := l.set(system, arch)
+	set := PackageSet{System: system, Arch: arch, Names: union(had.Names, names)}
+	if had.Files != nil && slices.Equal(had.Names, set.Names) && (!refresh || s.source.Offline) {
+		return had, nil
+	}
+	if s.source.Offline {
+		return set, missing(set.String() + " are not in " + s.lockPath())
+	}
+	resolve := s.resolveRPM
+	if sys.Manager == "apt" {
+		resolve = s.resolveDeb
+	}
+	from := sys.sources(arch)
+	most := 1
+	for _, f := range from {
+		most = max(most, len(s.source.places(f)))
+	}
+	tries := make([]int, most) // the place of each source to take
+	for n := range tries {
+		tries[n] = n
+	}
+	err = tryAll(ctx, retry{rounds: 1, pause: s.retry.pause}, tries, func(n int) error {
+		places := map[string]string{} // where to ask -> where it is published
+		at := make([]string, len(from))
+		for i, f := range from {
+			all := s.source.places(f)
+			at[i] = all[min(n, len(all)-1)]
+			places[base(at[i])] = base(f)
+		}
+		set.Files, err = resolve(ctx, here, sys, set, at)
+		for i := range set.Files {
+			set.Files[i].URL = publishedAt(set.Files[i].URL, places)
+		}
+		return err
+	})
+	if err != nil {
+		return set, fmt.Errorf("finding out which packages %s has: %w", system, err)
+	}
+	slices.SortFunc(set.Files, func(a, b PackageFile) int { return strings.Compare(a.Name, b.Name) })
+	return set, set.check()
+}
+
+// base is the URL of a source, without suite and components.
+func base(source string) string {
+	url, _, _ := strings.Cut(source, " ")
+	return url
+}
+
+// publishedAt is where a file that is found at a place is published.
+func publishedAt(at string, places map[string]string) string {
+	best := ""
+	for place := range places {
+		if strings.HasPrefix(at, place) && len(place) > len(best) {
+			best = place
+		}
+	}
+	return places[best] + strings.TrimPrefix(at, best)
+}
+
+// resolveDebs lets apt tell what it would fetch for a machine without any package. It keeps this
+// machine's settings of how to reach servers, and none of its sources, keys, pins and architectures.
+const resolveDebs = `command -v apt-get >/dev/null || exit 71
+[ -r %[1]s ] || exit 72
+T=$(mktemp -d) || exit 1
+trap 'rm -rf "$T"' EXIT; trap 'exit 143' TERM INT
+chmod 755 "$T"; mkdir -p "$T/state/lists/partial" "$T/cache/archives/partial"; : >"$T/status"
+cat >"$T/sources.list" <<END
+%[2]s
+END
+cat >"$T/apt.conf" <<END
+Dir::State "$T/state"; Dir::State::status "$T/status"; Dir::Cache "$T/cache";
+Dir::Etc::SourceList "$T/sources.list"; Dir::Etc::SourceParts "/dev/null"; Dir::Etc::Trusted "/dev/null"; Dir::Etc::TrustedParts "/dev/null";
+Dir::Etc::Preferences "/dev/null"; Dir::Etc::PreferencesParts "/dev/null"; APT::Default-Release "";
+APT::Architecture "%[3]s"; APT::Architectures "%[3]s"; APT::Update::Error-Mode "any"; Acquire::Retries "3"; Acquire::ForceHash "SHA256";
+` + clearHooks + `END
+apt-get -c "$T/apt.conf" -qq update >&2 || exit
+apt-get -c "$T/apt.conf" -qq -y --no-install-recommends --print-uris install %[4]s
+`
+
+func (s *Store) resolveDeb(ctx context.Context, here *runner.Runner, sys System, set PackageSet, sources []string) ([]PackageFile, error) {
+	lines := make([]string, len(sources))
+	for i, src := range sources {
+		lines[i] = "deb [signed-by=" + sys.Keys.file + "] " + src
+	}
+	out, err := here.User(ctx, fmt.Sprintf(resolveDebs, runner.Quote(sys.Keys.file), strings.Join(lines, "\n"), set.Arch, runner.Quote(set.Names...)))
+	if err != nil {
+		return nil, toolError(err, "apt-get", "apt", sys.Keys)
+	}
+	var files []PackageFile
+	for line := range strings.Lines(out) { // 'URL' name size hash
+		f := strings.Fields(line)
+		if len(f) != 4 {
+			continue
+		}
+		from := strings.Trim(f[0], "'")
+		size, err := strconv.ParseInt(f[2], 10, 64)
+		sum, ok := strings.CutPrefix(f[3], "SHA256:")
+		u, wrong := url.Parse(from)
+		if err = errors.Join(err, wrong); err != nil || !ok {
+			return nil, fmt.Errorf("apt-get --print-uris: unexpected answer %q", strings.TrimSpace(line))
+		}
+		files = append(files, PackageFile{path.Base(u.Path), from, size, sum})
+	}
+	return files, nil
+}
+
+// toolError says what to install where the tool that resolves is not there, or has no keys.
+func toolError(err error, tool, packages string, keys keyring) error {
+	exit, ok := errors.AsType[*connector.ExitError](err)
+	switch {
+	case ok && exit.Code == noTool:
+		return fault.Advise(fmt.Errorf("this machine has no %s, which knows what packages depend on", tool), "install "+packages+" on this machine")
+	case ok && exit.Code == noKeys:
+		return fault.Advise(fmt.Errorf("this machine has no %s, the keys with which the index is signed", keys.file), "install the package "+keys.packages+" on this machine")
+	case ok:
+		err = fmt.Errorf("%s: %s", tool, exit.Stderr)
+	}
+	return fault.Advise(err, "look at the network of this machine and its proxy (also that of apt or dnf), at spec.source (zone, mirrors), and at the names in spec.system")
+}

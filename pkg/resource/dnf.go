@@ -1,0 +1,117 @@
+package resource
+
+import (
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"path"
+	"strings"
+
+	"github.com/kubexm/kubexm/pkg/runner"
+)
+
+// resolveRPMs lets dnf tell what it would fetch for a machine without any package, and then prints the
+// lists of packages that it has read for that, as they have the checksums. It keeps this machine's
+// settings of how to reach servers (dnf.conf(5)), and none of its repositories.
+const resolveRPMs = `command -v dnf >/dev/null && dnf -q download --help >/dev/null 2>&1 || exit 71
+T=$(mktemp -d) || exit 1
+trap 'rm -rf "$T"' EXIT; trap 'exit 143' TERM INT
+mkdir "$T/root" "$T/repos" "$T/out"
+cat >"$T/repos/release.repo" <<'END'
+%[1]sEND
+cd "$T/out" && dnf -q -y --installroot "$T/root" --releasever %[2]s --forcearch %[3]s --setopt=reposdir="$T/repos" --setopt=cachedir="$T/cache" \
+--setopt=zchunk=False --setopt=excludepkgs='*.i?86' download --resolve --alldeps --urls %[4]s >"$T/urls" || exit
+cat "$T/urls"
+find "$T/cache" -name '*-primary.xml*' | while read -r f; do printf '\n= %%s %%s\n' "${f#"$T/cache/"}" "$(wc -c <"$f")"; cat "$f"; done
+`
+
+func (s *Store) resolveRPM(ctx context.Context, here *runner.Runner, sys System, set PackageSet, sources []string) ([]PackageFile, error) {
+	arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[set.Arch]
+	var repos strings.Builder
+	for i, src := range sources {
+		fmt.Fprintf(&repos, "[source%d]\nname=source%[1]d\nbaseurl=%s\nenabled=1\ngpgcheck=0\nmodule_hotfixes=1\n", i, src)
+	}
+	out, err := here.User(ctx, fmt.Sprintf(resolveRPMs, repos.String(), sys.Version, arch, runner.Quote(set.Names...)))
+	if err != nil {
+		return nil, toolError(err, "dnf with its command download", "dnf and dnf-plugins-core", keyring{})
+	}
+	urls, lists, _ := strings.Cut(out, "\n= ")
+	listed, err := readPrimaries("\n= "+lists, sources)
+	if err != nil {
+		return nil, fmt.Errorf("reading the index: %w", err)
+	}
+	var files []PackageFile
+	for line := range strings.Lines(urls) {
+		line = strings.TrimSpace(line)
+		u, err := url.Parse(line)
+		if err != nil || u.Scheme == "" || !strings.HasSuffix(line, ".rpm") {
+			continue // a remark
+		}
+		f, ok := listed[line]
+		if !ok {
+			return nil, fmt.Errorf("dnf download --urls: the index has no SHA-256 of %s", redacted(line))
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// readPrimaries returns the packages of several lists, each "\n= sourceN-ID/.../NAME SIZE\n" and the file of
+// that size, by the URLs that they are published at.
+func readPrimaries(text string, sources []string) (map[string]PackageFile, error) {
+	all := map[string]PackageFile{}
+	for text != "" {
+		var name string
+		var source, size int
+		if _, err := fmt.Sscanf(text, "\n= %s %d\n", &name, &size); err != nil {
+			return nil, err
+		}
+		_, err := fmt.Sscanf(name, "source%d-", &source)
+		text = text[1:]
+		text = text[strings.Index(text, "\n")+1:]
+		if err != nil || source >= len(sources) || size > len(text) {
+			return nil, fmt.Errorf("unexpected list %s", name)
+		}
+		r, err := unpacked(path.Ext(name), strings.NewReader(text[:size]))
+		if err == nil {
+			err = readPrimary(r, sources[source], all)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		text = text[size:]
+	}
+	return all, nil
+}
+
+// readPrimary adds the packages of a primary.xml that have a SHA-256.
+func readPrimary(r io.Reader, source string, to map[string]PackageFile) error {
+	for d := xml.NewDecoder(r); ; {
+		t, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		start, ok := t.(xml.StartElement)
+		if !ok || start.Name.Local != "package" {
+			continue
+		}
+		var p struct {
+			Checksum xmlChecksum `xml:"checksum"`
+			Size     xmlSize     `xml:"size"`
+			Location xmlLocation `xml:"location"`
+		}
+		if err := d.DecodeElement(&p, &start); err != nil {
+			return err
+		}
+		if sum := strings.TrimSpace(p.Checksum.Sum); p.Checksum.Type == "sha256" {
+			at := source + p.Location.Href
+			to[at] = PackageFile{path.Base(p.Location.Href), at, p.Size.Package, strings.ToLower(sum)}
+		}
+	}
+}

@@ -1,0 +1,298 @@
+package resource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// systemsDir is the folder of operating system packages in the store.
+const systemsDir = "os"
+
+// parallelPackages is how many packages of one set are fetched at a time.
+const parallelPackages = 4
+
+// PackageSet is what a repository of the store consists of: packages of a system for one
+// architecture, with all that they depend on.
+type PackageSet struct {
+	System string        `json:"system"`
+	Arch   string        `json:"arch"`
+	Names  []string      `json:"names"` // asked for, sorted
+	Files  []PackageFile `json:"files"` // sorted by name
+}
+
+// PackageFile is a package as its distribution publishes it.
+type PackageFile struct {
+	Name   string `json:"name"` // of the file
+	URL    string `json:"url"`
+	Size   int64  `json:"size"` // bytes
+	SHA256 string `json:"sha256"`
+}
+
+// lockedSystem is a set in the lock. Of its files, Files of the lock has the checksums.
+type lockedSystem struct {
+	Names []string `json:"names"` // asked for, sorted
+	Files []string `json:"files"` // names, sorted
+}
+
+// Item returns the set as a thing that the store can hold.
+func (p PackageSet) Item() Item { return SystemItem(p.System, p.Arch) }
+
+// String returns "packages of debian12 amd64".
+func (p PackageSet) String() string { return p.Item().String() }
+
+// dir is the path of the set's folder in the store.
+func (p PackageSet) dir() string { return systemDir(p.System, p.Arch) }
+
+func systemDir(system, arch string) string { return path.Join(systemsDir, system, arch) }
+
+// packageName is a file name that holds nothing but a package's name, version and architecture.
+var packageName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+~^_:-]*\.(deb|rpm)$`)
+
+// isPackage reports whether a path is one that this kubexm gives to a package.
+func isPackage(key string) bool {
+	part := strings.Split(key, "/")
+	if len(part) != 4 || part[0] != systemsDir || part[2] != "amd64" && part[2] != "arm64" {
+		return false
+	}
+	s, err := FindSystem(part[1])
+	return err == nil && strings.HasSuffix(part[3], s.suffix()) && packageName.MatchString(part[3])
+}
+
+// check refuses what has no place in a store.
+func (p PackageSet) check() error {
+	for _, f := range p.Files {
+		if !isPackage(path.Join(p.dir(), f.Name)) || !isSum(f.SHA256) {
+			return fmt.Errorf("%s: %q, with SHA-256 %q, is no package", p, f.Name, f.SHA256)
+		}
+	}
+	return nil
+}
+
+// set returns what the lock has of a system's packages; without any it has none of the names.
+func (l lock) set(system, arch string) PackageSet {
+	p := PackageSet{System: system, Arch: arch}
+	has := l.Systems[p.dir()]
+	p.Names = has.Names
+	for _, name := range has.Files {
+		f := l.Files[path.Join(p.dir(), name)]
+		p.Files = append(p.Files, PackageFile{name, f.From, f.Size, f.SHA256})
+	}
+	return p
+}
+
+// PackageSets returns the sets that the lock has.
+func (s *Store) PackageSets() ([]PackageSet, error) {
+	l, err := s.readLock()
+	var all []PackageSet
+	for _, name := range SystemNames() {
+		for _, arch := range []string{"amd64", "arm64"} {
+			if _, ok := l.Systems[systemDir(name, arch)]; ok {
+				all = append(all, l.set(name, arch))
+			}
+		}
+	}
+	return all, err
+}
+
+// LookPackages tells of a set whether all of it is in the store.
+func (s *Store) LookPackages(p PackageSet) Stock {
+	st := Stock{Item: p.Item(), There: true}
+	for _, f := range p.Files {
+		st.Size += f.Size
+		st.There = st.There && sumIs(s.file(path.Join(p.dir(), f.Name)), f.SHA256)
+		if place := s.source.places(f.URL)[0]; st.From == "" {
+			st.From = redacted(place)
+		}
+	}
+	if u, err := url.Parse(st.From); err == nil && u.Host != "" {
+		st.From = u.Scheme + "://" + u.Host
+	}
+	return st
+}
+
+// FetchPackages makes sure that a set is in the store. What another set of this system and
+// architecture had besides is not needed any more; it stays until it is pruned.
+func (s *Store) FetchPackages(ctx context.Context, p PackageSet, progress Progress) error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	if err := s.lockPackages(ctx, p); err != nil {
+		return err
+	}
+	var all errgroup.Group
+	all.SetLimit(parallelPackages)
+	sum := &added{progress: progress}
+	sums := map[string]string{}
+	for _, f := range p.Files {
+		sums[f.Name] = f.SHA256
+		sum.total += f.Size
+	}
+	for _, f := range p.Files {
+		file := s.file(path.Join(p.dir(), f.Name))
+		all.Go(func() error {
+			if sumIs(file, f.SHA256) {
+				sum.tell(f.Name, f.Size)
+				return nil
+			}
+			if s.source.Offline {
+				return missing(f.Name + " is not in " + s.dir)
+			}
+			b := blob{client: s.client, places: s.source.places(f.URL), path: file, sha256: f.SHA256, progress: func(done, _ int64) { sum.tell(f.Name, done) }}
+			return fault.Advise(s.download(ctx, b), "where it is published no more, its distribution has a newer one: --refresh asks for that")
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return fmt.Errorf("fetching %s: %w", p, err)
+	}
+	return replace(ctx, filepath.Join(s.file(p.dir()), sumsFile), formatSums(sums))
+}
+
+// lockPackages puts a set into the lock, in the place of the one that is there.
+func (s *Store) lockPackages(ctx context.Context, p PackageSet) error {
+	l, err := s.readLock()
+	if err != nil {
+		return err
+	}
+	if had := l.set(p.System, p.Arch); slices.Equal(had.Names, p.Names) && slices.Equal(had.Files, p.Files) {
+		return nil
+	}
+	return s.editLock(ctx, func(l *lock) error {
+		is := lockedSystem{Names: p.Names}
+		for _, f := range p.Files {
+			key := path.Join(p.dir(), f.Name)
+			if was, ok := l.Files[key]; ok && was.SHA256 != f.SHA256 {
+				return fault.Advise(fmt.Errorf("%s has SHA-256 %s in %s, and is published with %s", key, was.SHA256, s.lockPath(), f.SHA256),
+					"a published package never changes: ask who runs that server; if it is right, delete the entry of the lock")
+			}
+			l.Files[key] = lockedFile{f.SHA256, f.URL, f.Size}
+			is.Files = append(is.Files, f.Name)
+		}
+		l.Systems[p.dir()] = is
+		return nil
+	})
+}
+
+// added adds up the progress of several downloads.
+type added struct {
+	mu       sync.Mutex
+	done     map[string]int64
+	total    int64
+	progress Progress
+}
+
+func (a *added) tell(name string, done int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.done == nil {
+		a.done = map[string]int64{}
+	}
+	a.done[name] = done
+	var sum int64
+	for _, n := range a.done {
+		sum += n
+	}
+	if a.progress != nil {
+		a.progress(sum, a.total)
+	}
+}
+
+// union merges two sorted lists.
+func union(a, b []string) []string {
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// collectPackages adds a set of the lock to what goes into a bundle.
+func (s *Store) collectPackages(own, to lock, i Item, add func(key, sum string) error) error {
+	set := own.set(i.System, i.Arch)
+	if set.Files == nil {
+		return fault.Advise(fmt.Errorf("%s are not in %s: %w", i, s.dir, os.ErrNotExist), "run 'kubexm download --os "+i.System+"' first")
+	}
+	for _, f := range set.Files {
+		key := path.Join(set.dir(), f.Name)
+		if !sumIs(s.file(key), f.SHA256) {
+			return fault.Advise(fmt.Errorf("%s is not in %s: %w", key, s.dir, os.ErrNotExist), "run 'kubexm download --os "+i.System+"' again")
+		}
+		if err := add(key, f.SHA256); err != nil {
+			return err
+		}
+		to.Files[key] = own.Files[key]
+	}
+	to.Systems[set.dir()] = own.Systems[set.dir()]
+	return nil
+}
+
+// coveredPackages checks that the sets and the packages of a lock are about the same.
+func (l lock) coveredPackages() error {
+	named := map[string]bool{}
+	for dir, set := range l.Systems {
+		if len(set.Files) == 0 {
+			return fmt.Errorf("the lock has no packages in %s", dir)
+		}
+		for _, name := range set.Files {
+			key := path.Join(dir, name)
+			if _, ok := l.Files[key]; !ok || !isPackage(key) {
+				return fmt.Errorf("the lock has no checksum of %s", key)
+			}
+			named[key] = true
+		}
+	}
+	for key := range l.Files {
+		if isPackage(key) && !named[key] {
+			return fmt.Errorf("the lock has %s in no set of packages", key)
+		}
+	}
+	return nil
+}
+
+// mergePackages adds the sets of another lock. Each holds all that its packages depend on, so both
+// together do.
+func (l lock) mergePackages(other lock) {
+	for dir, is := range other.Systems {
+		was := l.Systems[dir]
+		l.Systems[dir] = lockedSystem{union(was.Names, is.Names), union(was.Files, is.Files)}
+	}
+}
+
+// noteSums writes SHA256SUMS beside each file of a lock.
+func (s *Store) noteSums(ctx context.Context, l lock) error {
+	for key, f := range l.Files {
+		if !isPackage(key) {
+			if err := noteSum(ctx, s.file(key), f.SHA256); err != nil {
+				return err
+			}
+		}
+	}
+	var errs []error
+	for dir, set := range l.Systems {
+		sums := readSums(s.file(dir))
+		for _, name := range set.Files {
+			sums[name] = l.Files[path.Join(dir, name)].SHA256
+		}
+		errs = append(errs, replace(ctx, filepath.Join(s.file(dir), sumsFile), formatSums(sums)))
+	}
+	return errors.Join(errs...)
+}
+
+// keepPackages marks what stays of a set when the store is pruned: its files, and what the store notes of them.
+func (l lock) keepPackages(i Item, stays map[string]bool) {
+	set := l.set(i.System, i.Arch)
+	for _, f := range set.Files {
+		stays[path.Join(set.dir(), f.Name)] = true
+	}
+	stays[path.Join(set.dir(), sumsFile)], stays[path.Join(set.dir(), indexFile)] = true, true
+}

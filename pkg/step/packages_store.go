@@ -1,0 +1,94 @@
+package step
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/runner"
+)
+
+// storeDir is where a host has packages of the store while it installs them. It is
+// nobody's but kubexm's, so that the ledger need not know of it.
+const storeDir = runner.StateDir + "/packages"
+
+// clearStore removes it, with the checksums that are noted of what was uploaded there.
+const clearStore = "rm -rf " + storeDir + " " + runner.StateDir + "/sums" + storeDir
+
+// storeOptions let the package manager see the packages of the store, and no repository of the
+// host: these are neither read nor changed.
+func (p Packages) storeOptions() string {
+	if p.Manager == "apt" {
+		return " -c " + storeDir + "/apt.conf"
+	}
+	return " --setopt=reposdir=" + storeDir + "/repos --setopt=cachedir=" + storeDir + "/cache --disableplugin=subscription-manager"
+}
+
+// changed prints, of what dnf or yum list, also the packages that come in another version.
+var changed = strings.Replace(planned, "Installing*", "Installing*|Upgrading*|Updating*|Downgrading*", 1)
+
+// bring lays on the host the index of what the store has, lets the package manager tell what it would
+// take of it, and brings just that: each package crosses once, checked on both sides.
+func (p Packages) bring(ctx context.Context, r *runner.Runner, m manager) (err error) {
+	index, err := p.From.Index(storeDir)
+	if err != nil {
+		return err
+	}
+	var files []runner.File
+	for _, name := range slices.Sorted(maps.Keys(index)) {
+		files = append(files, runner.File{Path: path.Join(storeDir, name), Data: index[name], Mode: 0o644})
+	}
+	defer func() {
+		if err != nil { // else the installation itself removes it
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+			defer cancel()
+			_, failed := r.Sh(ctx, clearStore)
+			err = errors.Join(err, failed)
+		}
+	}()
+	refresh, read := m.refresh+" >&2", m.read
+	if p.Manager != "apt" { // it refreshes by itself
+		refresh, read = ":", changed
+	}
+	out, err := r.Change(ctx, clearStore+"\nfiles\nmkdir -p "+storeDir+"/lists/partial "+storeDir+"/cache/archives/partial\n"+
+		refresh+"\nout=$("+m.plan+")\nprintf '%s\\n' \"$out\" | "+read+"\n", files...)
+	if err != nil {
+		return err
+	}
+	members, err := p.From.Files(strings.Fields(out))
+	if err != nil || members == nil {
+		return err
+	}
+	return send(ctx, r, placedIn(storeDir, members))
+}
+
+func placedIn(dir string, members []resource.Member) []placed {
+	all := make([]placed, len(members))
+	for i, m := range members {
+		all[i] = placed{m, path.Join(dir, m.Name)}
+	}
+	return all
+}
+
+// FetchPackages ensures that packages of an operating system are in the store of the control machine.
+type FetchPackages struct {
+	Set   resource.PackageSet
+	Store *resource.Store
+}
+
+func (f FetchPackages) String() string { return "download " + f.Set.String() }
+
+// Precheck looks into the store; it asks no server.
+func (f FetchPackages) Precheck(context.Context, *runner.Runner) (*Change, error) {
+	if f.Store.LookPackages(f.Set).There {
+		return nil, nil
+	}
+	return &Change{Diff: "+ " + f.Set.String(), Run: func(ctx context.Context) error {
+		return f.Store.FetchPackages(ctx, f.Set, Progress(ctx))
+	}}, nil
+}
