@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -144,8 +146,9 @@ func (w *watcher) stop(t *testing.T) (gap time.Duration, kept, lost int) {
 	for i := 1; i < len(w.good); i++ {
 		gap = max(gap, w.good[i].Sub(w.good[i-1]))
 	}
-	list, err := w.calm.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{LabelSelector: "watch=yes"})
-	must(t, err)
+	maps, all := w.calm.CoreV1().ConfigMaps("default"), metav1.ListOptions{LabelSelector: "watch=yes"}
+	var list *corev1.ConfigMapList
+	settled(t, func() (err error) { list, err = maps.List(t.Context(), all); return err })
 	there := map[string]bool{}
 	for _, o := range list.Items {
 		there[o.Name] = true
@@ -160,6 +163,23 @@ func (w *watcher) stop(t *testing.T) (gap time.Duration, kept, lost int) {
 	if len(w.good) < 5 || kept == 0 {
 		t.Errorf("%d answers and %d writes: nothing was watched", len(w.good), kept)
 	}
-	must(t, w.calm.CoreV1().ConfigMaps("default").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "watch=yes"}))
+	settled(t, func() error { return maps.DeleteCollection(t.Context(), metav1.DeleteOptions{}, all) })
 	return gap, kept, lost
+}
+
+// settled calls f again where its connection broke: the virtual address may go home to a load balancer
+// that is back, and what goes through the other one breaks off.
+func settled(t *testing.T, f func() error) {
+	t.Helper()
+	err := f()
+	for begin := time.Now(); err != nil && !isAnswer(err) && time.Since(begin) < 10*time.Second; err = f() {
+		time.Sleep(100 * time.Millisecond)
+	}
+	must(t, err)
+}
+
+// isAnswer reports whether an error is one that the API server gave.
+func isAnswer(err error) bool {
+	_, answer := errors.AsType[*apierrors.StatusError](err)
+	return answer
 }
