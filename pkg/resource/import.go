@@ -387,10 +387,18 @@ func (i *imports) count(ctx context.Context) error {
 	if err := i.noteSums(ctx, i.lock); err != nil {
 		return err
 	}
-	return i.editLock(ctx, func(l *lock) error {
+	err := i.editLock(ctx, func(l *lock) error {
 		if err := l.merge(i.lock); err != nil {
 			return err
 		}
 		return i.writeLayout(ctx, *l)
 	})
+	if err != nil || len(i.lock.Systems) == 0 {
+		return err
+	}
+	sets, err := i.PackageSets()
+	for _, set := range sets {
+		err = errors.Join(err, i.publish(ctx, set))
+	}
+	return err
 }

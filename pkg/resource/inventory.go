@@ -270,7 +270,7 @@ func (s *Store) owners(l lock) map[digest.Digest]string {
 func (s *Store) walk(fn func(key string, info fs.FileInfo) error) error {
 	return s.files(func(file, key string) error {
 		switch name := path.Base(key); {
-		case key == lockFile, name == indexFile, name == sumsFile, unfinished(name),
+		case key == lockFile, name == indexFile, name == sumsFile, unfinished(name), isPublished(key),
 			key == path.Join(imagesDir, ocispec.ImageIndexFile), key == path.Join(imagesDir, ocispec.ImageLayoutFile):
 			return nil
 		default:
@@ -386,7 +386,7 @@ func (s *Store) unneeded(l lock, stays map[string]bool) (gone []leftover, err er
 			if stays[whole] || name == indexFile {
 				return nil
 			}
-		} else if part := strings.Split(key, "/"); len(part) != 4 || stays[what] || stays[whole] || !isComponent(part[0]) && part[0] != systemsDir {
+		} else if part := strings.Split(key, "/"); len(part) != 4 || stays[what] || stays[whole] || isPublished(key) && stays[path.Join(what, sumsFile)] || !isComponent(part[0]) && part[0] != systemsDir {
 			return nil
 		}
 		info, err := os.Stat(file)

@@ -157,7 +157,10 @@ func (s *Store) FetchPackages(ctx context.Context, p PackageSet, progress Progre
 	if err := all.Wait(); err != nil {
 		return fmt.Errorf("fetching %s: %w", p, err)
 	}
-	return replace(ctx, filepath.Join(s.file(p.dir()), sumsFile), formatSums(sums))
+	if err := replace(ctx, filepath.Join(s.file(p.dir()), sumsFile), formatSums(sums)); err != nil {
+		return err
+	}
+	return s.publish(ctx, p)
 }
 
 // lockPackages puts a set into the lock, in the place of the one that is there.

@@ -1,0 +1,171 @@
+package resource
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ProtonMail/go-crypto/openpgp"
+	"github.com/ProtonMail/go-crypto/openpgp/armor"
+	"github.com/ProtonMail/go-crypto/openpgp/clearsign"
+	"github.com/ProtonMail/go-crypto/openpgp/packet"
+
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+const (
+	signingFile = systemsDir + "/signing.key" // of the store's own repositories, 0600
+	publicFile  = "kubexm.asc"                // the public part of it, in each repository
+)
+
+// publish writes the index of a set beside its packages, signed with the store's key: the folder is a
+// repository, for machines that kubexm does not install. Its own hosts get theirs
+// another way (ADR 0019). What is as it should be is left alone.
+func (s *Store) publish(ctx context.Context, set PackageSet) error {
+	r := Repository{System: set.System, Arch: set.Arch, Store: s}
+	index, err := r.Index("/")
+	if err != nil {
+		return err
+	}
+	dir := s.file(set.dir())
+	list, top, signature := "repodata/primary.xml.gz", "repodata/repomd.xml", "repodata/repomd.xml.asc"
+	if index["Packages"] != nil {
+		list, top, signature = "Packages", "Release", "Release.gpg"
+		index[top] = release(set, index[list])
+	}
+	has := func(name string) bool {
+		is, err := os.ReadFile(filepath.Join(dir, name))
+		return err == nil && bytes.Equal(undated(is), undated(index[name]))
+	}
+	if has(list) && has(top) {
+		return nil
+	}
+	key, err := s.signingKey()
+	if err != nil {
+		return err
+	}
+	var detached, public bytes.Buffer
+	inline, err := clearsigned(key, index[top])
+	err = errors.Join(err, openpgp.ArmoredDetachSign(&detached, key, bytes.NewReader(index[top]), nil), armored(&public, openpgp.PublicKeyType, key.Serialize))
+	if err != nil {
+		return fmt.Errorf("signing the index of %s: %w", set, err)
+	}
+	write := func(name string, text []byte) { err = errors.Join(err, replace(ctx, filepath.Join(dir, name), text)) }
+	write(list, index[list])
+	write(publicFile, public.Bytes())
+	write(signature, detached.Bytes())
+	if top == "Release" {
+		write("InRelease", inline)
+	}
+	write(top, index[top]) // last: it tells the next time that all is there
+	return err
+}
+
+// isPublished reports whether a path is one that publish writes.
+func isPublished(key string) bool {
+	part := strings.Split(key, "/")
+	if key == signingFile {
+		return true
+	}
+	if len(part) < 4 || part[0] != systemsDir {
+		return false
+	}
+	switch path.Join(part[3:]...) {
+	case "Packages", "Release", "Release.gpg", "InRelease", publicFile, "repodata/repomd.xml", "repodata/repomd.xml.asc", "repodata/primary.xml.gz":
+		return true
+	}
+	return false
+}
+
+// dated begins the line of a Release that says when it was made.
+const dated = "Date: "
+
+// release is the file of that name of a repository without suites: https://wiki.debian.org/DebianRepository/Format.
+func release(set PackageSet, packages []byte) []byte {
+	return fmt.Appendf(nil, "Origin: kubexm\nLabel: kubexm\nSuite: %[1]s\nCodename: %[1]s\nArchitectures: %[2]s\n"+dated+"%[3]s\nSHA256:\n %[4]x %[5]d Packages\n",
+		set.System, set.Arch, time.Now().UTC().Format(time.RFC1123), sha256.Sum256(packages), len(packages))
+}
+
+// undated is a text without its line of the date.
+func undated(text []byte) []byte {
+	var lines [][]byte
+	for l := range bytes.Lines(text) {
+		if !bytes.HasPrefix(l, []byte(dated)) {
+			lines = append(lines, l)
+		}
+	}
+	return bytes.Join(lines, nil)
+}
+
+func clearsigned(key *openpgp.Entity, text []byte) ([]byte, error) {
+	var signed bytes.Buffer
+	w, err := clearsign.Encode(&signed, key.PrivateKey, nil)
+	if err != nil {
+		return nil, err
+	}
+	_, err = w.Write(text)
+	err = errors.Join(err, w.Close())
+	return signed.Bytes(), err
+}
+
+func armored(to io.Writer, kind string, write func(io.Writer) error) error {
+	w, err := armor.Encode(to, kind, nil)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(w), w.Close())
+}
+
+// signingKey returns the key of the store's repositories. It is made when it is first asked for: RSA, for the
+// package managers of CentOS 7 know nothing newer.
+func (s *Store) signingKey() (*openpgp.Entity, error) {
+	file := s.file(signingFile)
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = makeSigningKey(file); err == nil {
+			text, err = os.ReadFile(file)
+		}
+	}
+	var keys openpgp.EntityList
+	if err == nil {
+		keys, err = openpgp.ReadArmoredKeyRing(bytes.NewReader(text))
+	}
+	if err == nil && (len(keys) != 1 || keys[0].PrivateKey == nil) {
+		err = errors.New("it holds no private key")
+	}
+	if err != nil {
+		return nil, fault.Advise(fmt.Errorf("reading the key that signs repositories, %s: %w", file, err),
+			"remove the file: another key is made, which machines that use the repositories must be given")
+	}
+	return keys[0], nil
+}
+
+// makeSigningKey makes the file, unless another kubexm does so first.
+func makeSigningKey(file string) error {
+	key, err := openpgp.NewEntity("kubexm", "packages of this store", "", &packet.Config{Algorithm: packet.PubKeyAlgoRSA, RSABits: 3072})
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(file), "signing*.part") // 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	err = armored(f, openpgp.PrivateKeyType, func(w io.Writer) error { return key.SerializePrivate(w, nil) })
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err = os.Link(f.Name(), file); errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
+}

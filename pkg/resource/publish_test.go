@@ -1,0 +1,87 @@
+package resource
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/runner"
+)
+
+// A set of the store is a repository that apt takes by its signature, and not when something in it changed.
+func TestPublish(t *testing.T) {
+	base, uris := publishedDebs(t, "conntrack", "socat")
+	s := packageStore(t, base)
+	set := resolve(t, s, &answers{text: uris}, false, "conntrack", "socat")
+	if err := s.FetchPackages(t.Context(), set, nil); err != nil {
+		t.Fatal(err)
+	}
+	dir := s.file(set.dir())
+	if info, err := os.Stat(s.file(signingFile)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the private key: %v, %v", info, err)
+	}
+	first := contents(t, dir)
+	if err := s.publish(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	if first != contents(t, dir) {
+		t.Errorf("published again, it differs: %s", cmp.Diff(first, contents(t, dir)))
+	}
+	if v, err := s.Verify(t.Context()); err != nil || len(v.Flaws) > 0 {
+		t.Errorf("verified: %+v, %v", v, err)
+	}
+	if gone, err := s.Prune(t.Context(), []Item{set.Item()}, false); err != nil || len(gone) > 0 || first != contents(t, dir) {
+		t.Errorf("pruned %+v, %v", gone, err)
+	}
+	for _, tool := range []string{"apt-get", "gpgv"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip("there is no " + tool + " here to read the repository with")
+		}
+	}
+	if out, err := aptUpdate(t, dir); err != nil || !strings.Contains(out, "socat") {
+		t.Errorf("apt: %s, %v", out, err)
+	}
+	file := filepath.Join(dir, "InRelease")
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, []byte(strings.Replace(string(text), "Origin: kubexm", "Origin: others", 1)), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := aptUpdate(t, dir); err == nil {
+		t.Errorf("apt takes a changed index: %s", out)
+	}
+}
+
+// aptUpdate lets apt of this machine read the repository in dir, and nothing else, and tells what it has.
+func aptUpdate(t *testing.T, dir string) (string, error) {
+	t.Helper()
+	root := t.TempDir()
+	script := `set -e; cd "$0"; mkdir -p lists/partial cache/archives/partial; touch status
+echo "deb [arch=amd64 signed-by=$1/kubexm.asc] file:$1 ./" >sources.list
+o="-o Dir::Etc::SourceList=$0/sources.list -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists=$0/lists -o Dir::Cache=$0/cache
+-o Dir::State::status=$0/status -o APT::Architecture=amd64 -o APT::Sandbox::User= -o Acquire::Languages=none"
+apt-get $o -qq --error-on=any update >&2; apt-cache $o pkgnames`
+	return runner.New("here", connector.Local()).User(t.Context(), "sh -c "+runner.Quote(script, root, dir))
+}
+
+// contents is the text of all files of a folder.
+func contents(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	files, err := filepath.Glob(dir + "/*")
+	for _, f := range files {
+		text, readErr := os.ReadFile(f)
+		if err != nil || readErr != nil {
+			t.Fatal(err, readErr)
+		}
+		b.WriteString(filepath.Base(f) + "\n" + string(text))
+	}
+	return b.String()
+}
