@@ -53,7 +53,10 @@ func NewDownload(ctx context.Context, o Options, sel Selection) (*Download, erro
 		return nil, err
 	}
 	d := &Download{Cluster: confs[0].Metadata.Name}
-	src := confs[0].Spec.Source
+	src, err := o.resolveSource(ctx, confs[0])
+	if err != nil {
+		return nil, err
+	}
 	src.Offline = false
 	if d.store, err = openStore(o.Workdir, src); err != nil {
 		return nil, err
@@ -87,7 +90,11 @@ func needed(clusters ...*cluster.Cluster) ([]resource.Item, error) {
 
 // openStore opens the store that all clusters of a work directory share.
 func openStore(workdir string, src v1alpha1.Source) (*resource.Store, error) {
-	return resource.Open(filepath.Join(workdir, "packages"), resource.Source{Zone: src.Zone, Mirrors: src.Mirrors, Offline: src.Offline})
+	access := map[string]resource.Access{}
+	for key, a := range src.Access {
+		access[key] = resource.Access{Username: a.Username, Password: a.Password, CAFile: a.CAFile, Proxy: a.Proxy}
+	}
+	return resource.Open(filepath.Join(workdir, "packages"), resource.Source{Zone: src.Zone, Mirrors: src.Mirrors, Access: access, Offline: src.Offline})
 }
 
 // selected returns the configurations to download for.
