@@ -39,7 +39,7 @@ func TestOffline(t *testing.T) {
 				return true
 			})
 			w := newWorld(t, row(t, name), u.Mirrors()+"    offline: true\n")
-			res, err := app.Import(t.Context(), app.Options{Workdir: w.dir}, []string{bundle})
+			res, err := app.Import(t.Context(), app.Options{Workdir: w.dir}, []string{bundle}, "")
 			if err != nil || len(res.Imported) != 1 || res.Imported[0].Added == 0 {
 				t.Fatalf("import: %+v, %v", res, err)
 			}
@@ -124,7 +124,7 @@ func TestOfflineWithGaps(t *testing.T) {
 		same(t, what+": hosts", before, w.snapshot())
 	}
 	tell("nothing is there", true)
-	_, err := app.Import(t.Context(), app.Options{Workdir: w.dir}, []string{packed(t, row(t, "row1")+u.Mirrors())})
+	_, err := app.Import(t.Context(), app.Options{Workdir: w.dir}, []string{packed(t, row(t, "row1")+u.Mirrors())}, "")
 	store := filepath.Join(w.dir, "packages")
 	kubelets, _ := filepath.Glob(store + "/kubelet/*/amd64/kubelet")
 	if err := errors.Join(err, os.Remove(kubelets[0]), os.RemoveAll(store+"/images")); err != nil {

@@ -83,7 +83,7 @@ func BenchmarkImport(b *testing.B) {
 			b.SetBytes(int64(size))
 			for b.Loop() {
 				to := empty(b)
-				if _, err := to.Import(b.Context(), file, nil); err != nil {
+				if _, err := to.Import(b.Context(), file, nil, nil); err != nil {
 					b.Fatal(err)
 				}
 				if err := os.RemoveAll(to.dir); err != nil {
