@@ -36,6 +36,7 @@ type mirror struct {
 	proxy   *httptest.Server
 	asked   atomic.Int64
 	leaked  atomic.Bool // a log-in came to other
+	docker  string      // content of docker's config.json; empty: there is none
 	ca      string      // file
 }
 
@@ -152,7 +153,13 @@ func tunnel(w http.ResponseWriter, r *http.Request) {
 // store is one that reaches the mirror, and nothing outside of the test.
 func (m *mirror) store(t *testing.T, base *http.Transport, access map[string]Access) *Store {
 	t.Helper()
-	t.Setenv("DOCKER_CONFIG", t.TempDir())
+	docker := t.TempDir()
+	if m.docker != "" {
+		if err := os.WriteFile(filepath.Join(docker, "config.json"), []byte(m.docker), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("DOCKER_CONFIG", docker)
 	t.Setenv("KXZONE", "")
 	base.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		if !strings.HasPrefix(address, "127.0.0.1:") {
@@ -246,6 +253,22 @@ func TestAccess(t *testing.T) {
 					t.Errorf("a log-in went astray: %v, %d requests through the proxy", m.leaked.Load(), m.proxied.Load())
 				}
 			})
+		}
+	}
+}
+
+// Log-ins of docker are for images, where the configuration has none.
+func TestDockerLogIn(t *testing.T) {
+	for _, is := range []kind{logIn, tokens} {
+		m := newMirror(t, is, false, "")
+		host := strings.TrimPrefix(m.Server.URL, "http://")
+		m.docker = fmt.Sprintf(`{"auths":{%q:{"auth":"bWU6aHVzaA=="}}}`, host) // me:hush
+		s := m.store(t, newTransport(), map[string]Access{"https://elsewhere.example.com": {Username: "you", Password: secret.New("other")}})
+		if size, err := m.get(t, s, "image"); err != nil || size < 0 {
+			t.Errorf("an image: %v, size %d", err, size)
+		}
+		if _, err := m.get(t, s, "file"); err == nil || !strings.Contains(err.Error(), "401 Unauthorized") {
+			t.Errorf("a file: %v", err)
 		}
 	}
 }
