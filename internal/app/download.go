@@ -198,8 +198,8 @@ func (d *Download) Run(b Bundle) func(context.Context, Options) (*Result, error)
 			if err != nil {
 				return nil, fault.Exit(err, fault.ExitUsage)
 			}
-			defer key.Close()
 			res.Signer = key.Fingerprint()
+			key.Close()
 		}
 		var then []plan.Part
 		if b.File == BundleDefault {
