@@ -57,9 +57,10 @@ func (o *Options) notice(format string, args ...any) {
 type session struct {
 	*Options
 	config  *v1alpha1.Cluster
-	file    string // the configuration was read from
-	built   bool   // all is there that hosts get from this machine: nothing is to be fetched
-	dir     string // of the cluster on the control machine
+	file    string          // the configuration was read from
+	built   bool            // all is there that hosts get from this machine: nothing is to be fetched
+	dir     string          // of the cluster on the control machine
+	source  v1alpha1.Source // with its secrets, once something may be fetched
 	cluster *cluster.Cluster
 	mu      sync.Mutex // guards what many goroutines gather
 	hosts   map[string]*runner.Runner
@@ -123,12 +124,26 @@ func open(ctx context.Context, o *Options) (*session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the work directory: %w", err)
 	}
-	return &session{Options: o, config: conf, file: file, dir: filepath.Join(work, conf.Metadata.Name), release: func() {}}, nil
+	return &session{Options: o, config: conf, file: file, dir: filepath.Join(work, conf.Metadata.Name), source: v1alpha1.Source{Offline: true}, release: func() {}}, nil
+}
+
+// resolveSource reads the secrets of a source, which only what fetches needs.
+func (o *Options) resolveSource(ctx context.Context, conf *v1alpha1.Cluster) (v1alpha1.Source, error) {
+	src, warnings, err := config.ResolveSource(ctx, conf, localOutput)
+	for _, w := range warnings {
+		o.notice("warning: %s", w)
+	}
+	return src, err
 }
 
 // connect reaches all hosts that may not be missing, gathers their facts and puts the
 // cluster together.
-func (s *session) connect(ctx context.Context) error {
+func (s *session) connect(ctx context.Context) (err error) {
+	if !s.config.Spec.Source.Offline && !s.built {
+		if s.source, err = s.resolveSource(ctx, s.config); err != nil {
+			return err
+		}
+	}
 	failed, err := s.reach(ctx)
 	if err != nil {
 		return errors.Join(joined(failed), err)
@@ -145,9 +160,7 @@ func (s *session) connect(ctx context.Context) error {
 // reach is connect, with the hosts that cannot be reached or asked left out.
 func (s *session) reach(ctx context.Context) (failed []*HostError, err error) {
 	failed, facts := s.ask(ctx)
-	src := s.config.Spec.Source
-	src.Offline = src.Offline || s.built
-	store, err := openStore(filepath.Dir(s.dir), src)
+	store, err := openStore(filepath.Dir(s.dir), s.source)
 	if err != nil {
 		return failed, err
 	}

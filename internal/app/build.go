@@ -74,7 +74,7 @@ func Build(ctx context.Context, o Options) (*Built, error) {
 			assumed = append(assumed, h.Name)
 		}
 	}
-	store, err := openStore(filepath.Dir(s.dir), s.config.Spec.Source)
+	store, err := openStore(filepath.Dir(s.dir), s.source)
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/signature"
 	"github.com/kubexm/kubexm/pkg/task"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
@@ -59,7 +60,10 @@ func NewDownload(ctx context.Context, o Options, sel Selection) (*Download, erro
 		return nil, err
 	}
 	d := &Download{Cluster: confs[0].Metadata.Name}
-	src := confs[0].Spec.Source
+	src, err := o.resolveSource(ctx, confs[0])
+	if err != nil {
+		return nil, err
+	}
 	src.Offline = false
 	if d.store, err = openStore(o.Workdir, src); err != nil {
 		return nil, err
@@ -102,7 +106,11 @@ func needed(clusters ...*cluster.Cluster) ([]resource.Item, error) {
 
 // openStore opens the store that all clusters of a work directory share.
 func openStore(workdir string, src v1alpha1.Source) (*resource.Store, error) {
-	return resource.Open(filepath.Join(workdir, "packages"), resource.Source{Zone: src.Zone, Mirrors: src.Mirrors, Offline: src.Offline})
+	access := map[string]resource.Access{}
+	for key, a := range src.Access {
+		access[key] = resource.Access{Username: a.Username, Password: a.Password, CAFile: a.CAFile, Proxy: a.Proxy}
+	}
+	return resource.Open(filepath.Join(workdir, "packages"), resource.Source{Zone: src.Zone, Mirrors: src.Mirrors, Access: access, Offline: src.Offline})
 }
 
 // selected returns the configurations to download for.
@@ -197,6 +205,8 @@ type Bundle struct {
 	File    string // empty: no bundle; may be BundleDefault
 	Limit   int64  // bytes of a volume; 0: one file
 	Program string // version of this program
+	SignKey string // file of the key to sign it with; empty: it is not signed
+	SBOM    string // file for a list of what was downloaded, also without a bundle; empty: none
 }
 
 // BundleDefault is the name of a bundle that is given none, with CLUSTER and VERSION to be filled in.
@@ -206,20 +216,40 @@ const BundleDefault = "kubexm-dist/CLUSTER-VERSION.tar.zst"
 func (d *Download) Run(b Bundle) func(context.Context, Options) (*Result, error) {
 	return func(ctx context.Context, o Options) (*Result, error) {
 		res := &Result{Cluster: d.Cluster}
+		if b.SignKey != "" { // first: it can be wrong
+			key, err := signature.Open(b.SignKey)
+			if err != nil {
+				return nil, fault.Exit(err, fault.ExitUsage)
+			}
+			res.Signer = key.Fingerprint()
+			key.Close()
+		}
 		then := []plan.Part{task.FetchPackages(d.store, d.packages)}
 		if b.File == BundleDefault {
 			b.File = strings.NewReplacer("CLUSTER", d.Cluster, "VERSION", strings.Join(d.Versions, "-")).Replace(BundleDefault)
 		}
+		what := resource.Bundle{Path: b.File, Limit: b.Limit, Cluster: d.Cluster, Program: b.Program, SignKey: b.SignKey, Items: d.needs}
 		if b.File != "" {
-			what := resource.Bundle{Path: b.File, Limit: b.Limit, Cluster: d.Cluster, Program: b.Program, Items: d.needs}
 			then = append(then, task.Pack(d.store, what, func(files []resource.Volume) { res.Bundle = files }))
 		}
-		return res, o.runHere(ctx, pipeline.Download(d.clusters, then...), res)
+		err := o.runHere(ctx, pipeline.Download(d.clusters, then...), res)
+		if err == nil && b.SBOM != "" {
+			res.SBOM, err = b.SBOM, d.store.WriteSBOM(ctx, b.SBOM, what)
+		}
+		return res, err
 	}
 }
 
-// Import takes bundles into the store: files, or any volumes of each.
-func Import(ctx context.Context, o Options, files []string) (*Result, error) {
+// Import takes bundles into the store: files, or any volumes of each. With keys, a file of
+// public keys, only those that are signed with one of them.
+func Import(ctx context.Context, o Options, files []string, keys string) (*Result, error) {
+	var trusted []string
+	if keys != "" {
+		var err error
+		if trusted, err = signature.PublicKeys(keys, resource.SignatureSpace); err != nil {
+			return nil, fault.Exit(err, fault.ExitUsage)
+		}
+	}
 	store, err := openStore(o.Workdir, v1alpha1.Source{Offline: true})
 	if err != nil {
 		return nil, err
@@ -230,7 +260,7 @@ func Import(ctx context.Context, o Options, files []string) (*Result, error) {
 	for _, f := range files {
 		if base := resource.BundleName(f); !seen[base] {
 			seen[base] = true
-			all = append(all, task.Import(store, f, func(i resource.Imported) {
+			all = append(all, task.Import(store, f, trusted, func(i resource.Imported) {
 				res.Cluster = i.Cluster
 				res.Imported = append(res.Imported, i)
 			}))

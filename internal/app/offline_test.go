@@ -40,7 +40,7 @@ func TestOffline(t *testing.T) {
 				return true
 			})
 			w := newWorld(t, row(t, name), u.Mirrors()+"    offline: true\n")
-			res, err := app.Import(t.Context(), app.Options{Workdir: w.dir}, []string{bundle})
+			res, err := app.Import(t.Context(), app.Options{Workdir: w.dir}, []string{bundle}, "")
 			if err != nil || len(res.Imported) != 1 || res.Imported[0].Added == 0 {
 				t.Fatalf("import: %+v, %v", res, err)
 			}
@@ -139,7 +139,7 @@ func TestOfflineWithGaps(t *testing.T) {
 		same(t, what+": hosts", before, w.snapshot())
 	}
 	tell("nothing is there", true)
-	_, err := app.Import(t.Context(), app.Options{Workdir: w.dir}, []string{packed(t, row(t, "row1")+u.Mirrors())})
+	_, err := app.Import(t.Context(), app.Options{Workdir: w.dir}, []string{packed(t, row(t, "row1")+u.Mirrors())}, "")
 	w.must(err)
 	tell("packages of the operating system are missing", false)
 	w.hosts["node1"].Put("/etc/os-release", "ID=debian\nVERSION_ID=99\nPRETTY_NAME=\"Debian 99\"\n", 0o644)

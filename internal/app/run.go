@@ -39,6 +39,8 @@ type Result struct {
 	Elapsed    time.Duration    `json:"elapsed"`    // nanoseconds
 
 	Bundle   []resource.Volume   `json:"bundle,omitempty"`   // files that were written
+	Signer   string              `json:"signer,omitempty"`   // fingerprint of the key that the bundle is signed with
+	SBOM     string              `json:"sbom,omitempty"`     // file with the list of what was downloaded
 	Imported []resource.Imported `json:"imported,omitempty"` // of each bundle
 }
 

@@ -19,7 +19,7 @@ var layers = [][]string{
 	{"pkg/util/*"},
 	{"pkg/apis/*", "pkg/templates", "pkg/connector/internal/*"},
 	{"pkg/connector"},
-	{"pkg/runner", "pkg/pki", "pkg/config"},
+	{"pkg/runner", "pkg/pki", "pkg/config", "pkg/signature"},
 	{"pkg/resource", "pkg/kube"},
 	{"pkg/cluster"},
 	{"pkg/step"},
@@ -44,7 +44,7 @@ func helper(pkg string) bool {
 // ends in "/" stands for all packages below it.
 var reserved = map[string][]string{
 	"os/exec":                  {"pkg/connector"},
-	"golang.org/x/crypto/ssh/": {"pkg/connector"},
+	"golang.org/x/crypto/ssh/": {"pkg/connector", "pkg/signature"},
 	"github.com/spf13/cobra/":  {"internal/cli", "cmd/*"},
 	"k8s.io/client-go/":        {"pkg/kube", "pkg/pki"},
 	"mvdan.cc/sh/v3/":          {},
@@ -129,7 +129,7 @@ func TestFaults(t *testing.T) {
 		{"pkg/engine", module + "pkg/task", "pkg/engine imports pkg/task, which is not below it"},
 		{"pkg/nowhere", "fmt", "pkg/nowhere is in no layer: add it to layers"},
 		{"pkg/runner", "os/exec", "pkg/runner imports os/exec, which is reserved for pkg/connector"},
-		{"pkg/runner", "golang.org/x/crypto/ssh/agent", "pkg/runner imports golang.org/x/crypto/ssh/agent, which is reserved for pkg/connector"},
+		{"pkg/runner", "golang.org/x/crypto/ssh/agent", "pkg/runner imports golang.org/x/crypto/ssh/agent, which is reserved for pkg/connector and pkg/signature"},
 		{"pkg/runner", module + "pkg/runner/runnertest", "pkg/runner imports pkg/runner/runnertest, which is for tests"},
 		{"pkg/runner/runnertest", "os/exec", ""},
 		{"pkg/pki", "k8s.io/client-go/tools/clientcmd", ""},

@@ -51,6 +51,19 @@ func (op *operation) bundles(res *app.Result, st style.Style) {
 	for _, i := range res.Imported {
 		what := fmt.Sprintf("%s and %s from %s", human.Count(i.Files, "program"), human.Count(i.Images, "image"), human.Count(i.Volumes, "volume"))
 		rows = append(rows, []string{"  " + cmp.Or(i.Cluster, "bundle"), what, fmt.Sprintf("%s added (%s), %d there already", human.Count(i.Added, "file"), human.Bytes(i.Bytes), i.Present)})
+		if i.Signer != "" {
+			by := st.Warn.String("by whom is not known: --verify-key tells")
+			if i.Trusted {
+				by = st.Good.String("a key of --verify-key")
+			}
+			rows = append(rows, []string{"  ", "signed with " + i.Signer, by})
+		}
+	}
+	if res.Signer != "" && len(res.Bundle) > 0 {
+		rows = append(rows, []string{"  signed with " + res.Signer})
+	}
+	if res.SBOM != "" {
+		rows = append(rows, []string{"  " + res.SBOM, "", st.Dim.String("list of what was downloaded")})
 	}
 	fmt.Fprint(op.out, table(rows))
 	if len(res.Bundle) > 0 {

@@ -22,6 +22,7 @@ import (
 type downloading struct {
 	app.Selection
 	file          string // of the bundle
+	sign, sbom    string // files of the key, and for the list
 	limit         byteSize
 	verify, prune bool
 	format        *choice
@@ -40,7 +41,12 @@ may need (--k8s). First comes a list of what will be fetched, from where, and ho
 large it is where servers tell; with --dry-run that is all.
 
 --export also packs it into one file, or into volumes, which 'kubexm import' takes
-on a machine without internet. The same store gives the same bytes.
+on a machine without internet. The same store gives the same bytes. --sign-key signs
+it with an SSH key, so that 'kubexm import --verify-key' can tell who made it: that
+of a private key, or of a public one (.pub) whose private key the SSH agent holds.
+
+--sbom writes a list of all that was downloaded, with versions, checksums and origins
+(CycloneDX, JSON); a bundle has it inside, too.
 
 --verify reads every file of the store and compares it with the lock; the exit code
 is 1 where something is wrong. --prune removes what no cluster needs: of those in
@@ -56,27 +62,12 @@ There are: ` + commaLines(resource.SystemNames(), 84) + ".",
   kubexm download --name prod --export
   kubexm download --k8s v1.37.1,v1.36.4 --arch amd64,arm64 --export=k8s.tar.zst --volume-size 2G
   kubexm download --name prod --os debian12,rocky9 --arch amd64 --export
+  kubexm download --name prod --export --sign-key ~/.ssh/id_ed25519 --sbom prod.cdx.json
   kubexm download --verify
   kubexm download --prune --dry-run`,
 	}
 	var d downloading
-	f := cmd.Flags()
-	f.StringSliceVar(&d.Archs, "arch", nil, "`architectures`, amd64 and arm64, of machines whose configuration does not say (default amd64)")
-	f.StringSliceVar(&d.Kubernetes, "k8s", nil, "`versions` of Kubernetes, instead of the one of a configuration")
-	f.StringSliceVar(&d.Systems, "os", nil, "operating `systems` whose packages are wanted, too, like debian12")
-	f.BoolVar(&d.Refresh, "refresh", false, "with --os: ask for packages that are newer than those in the lock")
-	f.StringVar(&d.file, "export", "", "also pack it into a `file`")
-	f.Lookup("export").NoOptDefVal = app.BundleDefault
-	f.Var(&d.limit, "volume-size", "split the file into volumes FILE.001, FILE.002... of this size, like 2G")
-	f.BoolVar(&p.options.DryRun, "dry-run", false, "only list what would be fetched, or removed")
-	f.BoolVar(&d.verify, "verify", false, "check every file of the store against the lock")
-	f.BoolVar(&d.prune, "prune", false, "remove from the store what no cluster needs")
-	f.IntVar(&p.options.Parallel, "parallel", 0, "things to fetch at a time (default 4)")
-	complete(cmd, "arch", app.Archs)
-	complete(cmd, "os", resource.SystemNames)
-	complete(cmd, "k8s", func() []string { return []string{config.DefaultKubernetes()} })
-	_ = cmd.MarkFlagFilename("export", "zst")
-	d.format = output(cmd, "text", "json")
+	p.downloadFlags(cmd, &d)
 	cmd.Args = d.arguments
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error { return p.checkDownload(cmd, args, &d) }
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -105,6 +96,30 @@ func commaLines(words []string, width int) string {
 	return text
 }
 
+func (p *program) downloadFlags(cmd *cobra.Command, d *downloading) {
+	f := cmd.Flags()
+	f.StringSliceVar(&d.Archs, "arch", nil, "`architectures`, amd64 and arm64, of machines whose configuration does not say (default amd64)")
+	f.StringSliceVar(&d.Kubernetes, "k8s", nil, "`versions` of Kubernetes, instead of the one of a configuration")
+	f.StringSliceVar(&d.Systems, "os", nil, "operating `systems` whose packages are wanted, too, like debian12")
+	f.BoolVar(&d.Refresh, "refresh", false, "with --os: ask for packages that are newer than those in the lock")
+	f.StringVar(&d.file, "export", "", "also pack it into a `file`")
+	f.Lookup("export").NoOptDefVal = app.BundleDefault
+	f.Var(&d.limit, "volume-size", "split the file into volumes FILE.001, FILE.002... of this size, like 2G")
+	f.StringVar(&d.sign, "sign-key", "", "sign what --export writes with the SSH key in a `file`")
+	f.StringVar(&d.sbom, "sbom", "", "also write a list of what was downloaded to a `file`")
+	f.BoolVar(&p.options.DryRun, "dry-run", false, "only list what would be fetched, or removed")
+	f.BoolVar(&d.verify, "verify", false, "check every file of the store against the lock")
+	f.BoolVar(&d.prune, "prune", false, "remove from the store what no cluster needs")
+	f.IntVar(&p.options.Parallel, "parallel", 0, "things to fetch at a time (default 4)")
+	complete(cmd, "arch", app.Archs)
+	complete(cmd, "os", resource.SystemNames)
+	complete(cmd, "k8s", func() []string { return []string{config.DefaultKubernetes()} })
+	_ = cmd.MarkFlagFilename("export", "zst")
+	_ = cmd.MarkFlagFilename("sign-key")
+	_ = cmd.MarkFlagFilename("sbom", "json")
+	d.format = output(cmd, "text", "json")
+}
+
 // arguments takes "download cluster", as other commands have it, and the file of
 // "--export FILE".
 func (d *downloading) arguments(cmd *cobra.Command, args []string) error {
@@ -124,10 +139,12 @@ func (p *program) checkDownload(cmd *cobra.Command, args []string, d *downloadin
 	switch {
 	case d.limit > 0 && d.file == "":
 		err = errors.New("--volume-size is for a file: add --export")
-	case d.verify && (d.prune || d.file != "" || p.options.DryRun || len(d.Kubernetes)+len(d.Systems) > 0):
+	case d.sign != "" && d.file == "":
+		err = errors.New("--sign-key is for a file: add --export")
+	case d.verify && (d.prune || d.file != "" || d.sbom != "" || p.options.DryRun || len(d.Kubernetes)+len(d.Systems) > 0):
 		err = errors.New("--verify goes alone: it looks at all that is in the store")
-	case d.prune && (d.file != "" || len(d.Kubernetes) > 0):
-		err = errors.New("--prune goes with neither --export nor --k8s: it keeps what clusters need")
+	case d.prune && (d.file != "" || d.sbom != "" || len(d.Kubernetes) > 0):
+		err = errors.New("--prune goes with neither --export, --sbom nor --k8s: it keeps what clusters need")
 	case named && len(d.Kubernetes) > 0:
 		err = errors.New("--k8s is instead of a configuration, which names its version itself: leave out one of the two")
 	case d.Refresh && len(d.Systems) == 0:
@@ -163,7 +180,7 @@ func (p *program) download(cmd *cobra.Command, args []string, d *downloading) er
 		return nil
 	}
 	p.again = again(cmd, args)
-	return p.operate(cmd, d.format.value, list.Run(app.Bundle{File: d.file, Limit: int64(d.limit), Program: buildOf().Version}))
+	return p.operate(cmd, d.format.value, list.Run(app.Bundle{File: d.file, Limit: int64(d.limit), Program: buildOf().Version, SignKey: d.sign, SBOM: d.sbom}))
 }
 
 // again is the command line that was given.
@@ -298,10 +315,12 @@ is a bundle, or the first of its volumes: the others are found beside it.
 
 Every part is verified before it is used. What is there already is left alone, so an
 import that was interrupted goes on where it stopped. A bundle that was changed, is
-not whole, or says something else than the lock of this store is refused.
+not whole, or says something else than the lock of this store is refused. --verify-key
+only takes one that is signed with a key of a file: a public key, or lines as of
+authorized_keys or of allowed_signers. Without it, who signed it is told.
 
 Then create the cluster with spec.source.offline: true: nothing is fetched any more.`,
-		Example: "  kubexm import prod-v1.37.1.tar.zst\n  kubexm import k8s.tar.zst.001",
+		Example: "  kubexm import prod-v1.37.1.tar.zst\n  kubexm import k8s.tar.zst.001\n  kubexm import --verify-key builder.pub prod-v1.37.1.tar.zst",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usage(fault.Advise(errors.New("which file?"), "name the one that 'kubexm download --export' wrote, or the first of its volumes"))
@@ -309,10 +328,13 @@ Then create the cluster with spec.source.offline: true: nothing is fetched any m
 			return nil
 		},
 	}
+	var keys string
+	cmd.Flags().StringVar(&keys, "verify-key", "", "only take a bundle that is signed with a public key in a `file`")
+	_ = cmd.MarkFlagFilename("verify-key", "pub")
 	format := output(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p.again = again(cmd, args)
-		return p.operate(cmd, format.value, func(ctx context.Context, o app.Options) (*app.Result, error) { return app.Import(ctx, o, args) })
+		return p.operate(cmd, format.value, func(ctx context.Context, o app.Options) (*app.Result, error) { return app.Import(ctx, o, args, keys) })
 	}
 	return cmd
 }

@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/pem"
 	"errors"
 	"os"
 	"os/exec"
@@ -9,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/crypto/ssh"
 
 	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
 	"github.com/kubexm/kubexm/pkg/util/golden"
@@ -30,10 +34,22 @@ func TestScripts(t *testing.T) {
 			env.Setenv("KXZONE", "")
 			upstream := resourcetest.New()
 			env.Defer(upstream.Close)
-			return errors.Join(err, os.WriteFile(filepath.Join(env.WorkDir, "upstream.yaml"), []byte(upstream.Mirrors()), 0o644))
+			return errors.Join(err, writeKey(env.WorkDir), os.WriteFile(filepath.Join(env.WorkDir, "upstream.yaml"), []byte(upstream.Mirrors()), 0o644))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
 	})
+}
+
+// writeKey writes an SSH key, the same each time, to the files key and key.pub.
+func writeKey(dir string) error {
+	key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize))
+	block, err1 := ssh.MarshalPrivateKey(key, "")
+	signer, err2 := ssh.NewSignerFromKey(key)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(filepath.Join(dir, "key"), pem.EncodeToMemory(block), 0o600),
+		os.WriteFile(filepath.Join(dir, "key.pub"), ssh.MarshalAuthorizedKey(signer.PublicKey()), 0o644))
 }
 
 // exits runs a program that must end with an exit code: exits CODE PROGRAM ARGS...

@@ -37,6 +37,10 @@ func Default(c *v1alpha1.Cluster) {
 	if x := s.Etcd.External; x != nil {
 		x.CAFile, x.CertFile, x.KeyFile = expandHome(x.CAFile), expandHome(x.CertFile), expandHome(x.KeyFile)
 	}
+	for key, a := range s.Source.Access {
+		a.CAFile = expandHome(a.CAFile)
+		s.Source.Access[key] = a
+	}
 	defaultVersions(s)
 	defaultLoadBalancer(s)
 	if s.Source.Zone == "" {

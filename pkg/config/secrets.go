@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
@@ -33,12 +35,27 @@ func ResolveSecrets(ctx context.Context, c *v1alpha1.Cluster, run func(ctx conte
 			r.credentials(ctx, &h.Bastion.Credentials)
 		}
 	}
-	warnings = r.warnings.place(c.Origin.File, c.Origin.Lines)
-	if len(r.errs) == 0 {
-		return warnings, nil
+	return r.result(c)
+}
+
+// ResolveSource returns the source of a cluster with every passwordFrom and proxyFrom read into
+// the field beside it, as ResolveSecrets does. The cluster stays as it is: only what fetches
+// needs them.
+func ResolveSource(ctx context.Context, c *v1alpha1.Cluster, run func(ctx context.Context, line string) (string, error)) (src v1alpha1.Source, warnings Errors, err error) {
+	r := resolver{run: run, known: map[v1alpha1.SecretSource]secret.Secret{}, written: map[*v1alpha1.SecretSource]string{}}
+	src = c.Spec.Source
+	src.Access = maps.Clone(src.Access)
+	for _, key := range slices.Sorted(maps.Keys(src.Access)) {
+		a := src.Access[key]
+		r.written[a.PasswordFrom], r.written[a.ProxyFrom] = accessPath(key)+".passwordFrom", accessPath(key)+".proxyFrom"
+		r.read(ctx, a.PasswordFrom, &a.Password)
+		proxy := secret.New(a.Proxy)
+		r.read(ctx, a.ProxyFrom, &proxy)
+		a.Proxy = proxy.Reveal()
+		src.Access[key] = a
 	}
-	err = fault.Advise(r.errs.place(c.Origin.File, c.Origin.Lines), strings.Join(r.advice, "\n"))
-	return warnings, fault.Exit(err, fault.ExitUsage)
+	warnings, err = r.result(c)
+	return src, warnings, err
 }
 
 type resolver struct {
@@ -47,6 +64,16 @@ type resolver struct {
 	written        map[*v1alpha1.SecretSource]string // fields; a source that is taken over is the same
 	errs, warnings Errors
 	advice         []string // one for each of errs
+}
+
+// result places what was found in the file that the cluster was read from.
+func (r *resolver) result(c *v1alpha1.Cluster) (warnings Errors, err error) {
+	warnings = r.warnings.place(c.Origin.File, c.Origin.Lines)
+	if len(r.errs) == 0 {
+		return warnings, nil
+	}
+	err = fault.Advise(r.errs.place(c.Origin.File, c.Origin.Lines), strings.Join(r.advice, "\n"))
+	return warnings, fault.Exit(err, fault.ExitUsage)
 }
 
 // name notes where the sources of a connection are written.
@@ -124,6 +151,11 @@ func plainSecret(c *v1alpha1.Cluster) string {
 	for i, h := range c.Spec.Hosts {
 		if path := plainIn(hostPath(i), h.Connection); path != "" {
 			return path
+		}
+	}
+	for key, a := range c.Spec.Source.Access {
+		if !a.Password.IsZero() {
+			return accessPath(key) + ".password"
 		}
 	}
 	return ""

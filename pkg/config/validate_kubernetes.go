@@ -223,8 +223,46 @@ func (k *checker) checkSource() {
 				k.fail(at, "", "must be a URL prefix (https://host/path) or a registry (host[:port][/path])")
 			}
 		}
+		if u, err := url.Parse(to); err == nil && u.User != nil {
+			if _, has := u.User.Password(); has {
+				k.warn(at, "", "a password in a URL is shown wherever the configuration is; give it in spec.source.access")
+			}
+		}
+	}
+	k.checkAccess()
+}
+
+func (k *checker) checkAccess() {
+	seen := map[string]string{}
+	for _, key := range slices.Sorted(maps.Keys(k.Source.Access)) {
+		a, at := k.Source.Access[key], accessPath(key)
+		if strings.Contains(key, "@") { // the path would show it
+			k.fail("spec.source.access", "", "a log-in does not belong into the URL that it is for: give username and passwordFrom")
+			continue
+		}
+		if u, err := url.Parse(key); !isURL(key) && !registryName.MatchString(key) || isURL(key) && (err != nil || u.Host == "" || u.RawQuery != "") {
+			k.fail(at, "", "must be a URL prefix (https://host/path) or a registry (host[:port][/path])")
+		}
+		same := strings.TrimRight(strings.TrimPrefix(key, "https://"), "/")
+		if seen[same] != "" {
+			k.fail(at, "", "the same as %s", accessPath(seen[same]))
+		}
+		seen[same] = key
+		k.secret(at, "password", !a.Password.IsZero(), a.PasswordFrom, nil)
+		if given := !a.Password.IsZero() || a.PasswordFrom != nil; given != (a.Username != "") {
+			k.fail(at, "", "username goes with password or passwordFrom")
+		}
+		if a.CAFile != "" && !k.Source.Offline {
+			k.readable(at+".caFile", a.CAFile)
+		}
+		k.secret(at, "proxy", a.Proxy != "", a.ProxyFrom, nil)
+		if p, err := url.Parse(a.Proxy); a.Proxy != "" && a.Proxy != "direct" && (err != nil || !isURL(a.Proxy) || p.Host == "" || p.User != nil) {
+			k.fail(at+".proxy", "", "must be a URL without a log-in (http://host:port), or direct; with one it comes by proxyFrom")
+		}
 	}
 }
+
+func accessPath(key string) string { return "spec.source.access[" + key + "]" }
 
 var registryName = regexp.MustCompile(`^[A-Za-z0-9.-]+(:\d+)?(/[A-Za-z0-9._/-]+)?$`)
 

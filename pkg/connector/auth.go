@@ -1,7 +1,6 @@
 package connector
 
 import (
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,10 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"golang.org/x/crypto/ssh"
-	"golang.org/x/crypto/ssh/agent"
 
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
@@ -63,22 +60,13 @@ func (a *auth) close() {
 
 // addAgent adds the keys of the agent that SSH_AUTH_SOCK names, if there is one.
 func (a *auth) addAgent() {
-	socket := os.Getenv("SSH_AUTH_SOCK")
-	if socket == "" {
-		return
-	}
-	conn, err := net.Dial("unix", socket)
-	if err == nil {
-		a.agent = conn
-		_ = conn.SetDeadline(time.Now().Add(a.cfg.ConnectTimeout))
-		var signers []ssh.Signer
-		signers, err = agent.NewClient(conn).Signers()
-		for _, s := range signers {
-			a.add(s, "agent's "+ssh.FingerprintSHA256(s.PublicKey()))
-		}
-	}
+	conn, signers, err := agentSigners(a.cfg.ConnectTimeout)
 	if err != nil {
 		a.skipped = append(a.skipped, fmt.Sprintf("agent at SSH_AUTH_SOCK: %v", err))
+	}
+	a.agent = conn
+	for _, s := range signers {
+		a.add(s, "agent's "+ssh.FingerprintSHA256(s.PublicKey()))
 	}
 }
 
@@ -88,22 +76,9 @@ func (a *auth) addFile(path string) error {
 	if err != nil {
 		return fault.Advise(fmt.Errorf("reading the private key: %w", err), "check privateKeyPath and the file's mode and owner")
 	}
-	signer, err := ssh.ParsePrivateKey(text)
-	var locked *ssh.PassphraseMissingError
-	if errors.As(err, &locked) {
-		if a.cfg.Passphrase.IsZero() {
-			return fault.Advise(fmt.Errorf("private key %s needs a passphrase", path),
-				"set its passphrase, or load the key into an agent: ssh-add "+path)
-		}
-		signer, err = ssh.ParsePrivateKeyWithPassphrase(text, []byte(a.cfg.Passphrase.Reveal()))
-		if errors.Is(err, x509.IncorrectPasswordError) {
-			return fault.Advise(fmt.Errorf("wrong passphrase for private key %s", path),
-				"check it with: ssh-keygen -y -f "+path)
-		}
-	}
+	signer, err := parseKey(text, path, a.cfg.Passphrase)
 	if err != nil {
-		return fault.Advise(fmt.Errorf("%s is no private key: %w", path, err),
-			"name the private key, not the .pub file, in OpenSSH or PEM format")
+		return err
 	}
 	a.add(signer, path)
 	return nil

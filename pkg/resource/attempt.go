@@ -17,6 +17,7 @@ import (
 
 	"oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/kubexm/kubexm/pkg/util/fault"
@@ -26,12 +27,13 @@ var errStalled = errors.New("the server sent nothing for too long")
 
 // statusError is an answer other than the one hoped for.
 type statusError struct {
-	code        int
-	url, status string
-	after       time.Duration // how long the server asks to wait
+	what   string // was asked: "GET https://..."
+	code   int
+	status string
+	after  time.Duration // how long the server asks to wait
 }
 
-func (e *statusError) Error() string { return "GET " + e.url + ": " + e.status }
+func (e *statusError) Error() string { return e.what + ": " + e.status }
 
 // get asks for a URL. Other answers than 200 and 206 are errors.
 func get(ctx context.Context, client doer, url string, header http.Header) (*http.Response, error) {
@@ -44,6 +46,9 @@ func get(ctx context.Context, client doer, url string, header http.Header) (*htt
 	}
 	req.Header.Set("Accept-Encoding", "identity") // else an archive could arrive unpacked
 	resp, err := client.Do(req)
+	if fault.IsTransient(err) { // a registryClient has said it all
+		return nil, err
+	}
 	if err != nil {
 		if outer, ok := errors.AsType[*neturl.Error](err); ok {
 			err = outer.Err
@@ -53,12 +58,42 @@ func get(ctx context.Context, client doer, url string, header http.Header) (*htt
 	if resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusPartialContent {
 		return resp, nil
 	}
+	return nil, refusal(req, resp)
+}
+
+// refusal is the error of an answer that is not the one hoped for.
+func refusal(req *http.Request, resp *http.Response) error {
 	resp.Body.Close()
-	status := &statusError{code: resp.StatusCode, url: req.URL.Redacted(), status: resp.Status, after: retryAfter(resp.Header.Get("Retry-After"))}
-	if !worthAnother(resp.StatusCode) {
-		return nil, status
+	status := &statusError{what: req.Method + " " + req.URL.Redacted(), code: resp.StatusCode, status: resp.Status, after: retryAfter(resp.Header.Get("Retry-After"))}
+	if worthAnother(resp.StatusCode) {
+		return fault.Transient(status)
 	}
-	return nil, fault.Transient(status)
+	return explainLogin(status, req.URL.Scheme+"://"+req.URL.Host)
+}
+
+// explainLogin adds the next move to the error of a server that may want another log-in.
+func explainLogin(err error, server string) error {
+	code := 0
+	if status, ok := errors.AsType[*statusError](err); ok {
+		code = status.code
+	} else if answer, ok := errors.AsType[*errcode.ErrorResponse](err); ok {
+		code = answer.StatusCode
+	}
+	if code != http.StatusUnauthorized && code != http.StatusForbidden && !errors.Is(err, auth.ErrBasicCredentialNotFound) {
+		return err
+	}
+	return fault.Advise(err, "if that server wants a log-in, give or correct the one in "+field(server)+" (username, and passwordFrom or password); for images, docker's log-in counts where there is none")
+}
+
+// registryClient makes of answers that another try may cure the errors that get makes of them.
+type registryClient struct{ *auth.Client }
+
+func (c registryClient) Do(req *http.Request) (*http.Response, error) {
+	resp, err := c.Client.Do(req)
+	if err == nil && worthAnother(resp.StatusCode) {
+		return nil, refusal(req, resp)
+	}
+	return resp, err
 }
 
 func worthAnother(status int) bool {
@@ -90,9 +125,10 @@ func passing(err error) error {
 	answer, answered := errors.AsType[*errcode.ErrorResponse](err)
 	dns, unknown := errors.AsType[*net.DNSError](err)
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	status, refused := errors.AsType[*statusError](err)
 	switch {
-	case answered && !worthAnother(answer.StatusCode), unknown && dns.IsNotFound, untrusted,
-		errors.Is(err, http.ErrSchemeMismatch), errors.Is(err, errdef.ErrNotFound), errors.Is(err, errdef.ErrUnsupported),
+	case answered && !worthAnother(answer.StatusCode), refused && !worthAnother(status.code), unknown && dns.IsNotFound, untrusted,
+		errors.Is(err, http.ErrSchemeMismatch), errors.Is(err, auth.ErrBasicCredentialNotFound), errors.Is(err, errdef.ErrNotFound), errors.Is(err, errdef.ErrUnsupported),
 		errors.Is(err, content.ErrMismatchedDigest):
 		return err
 	}

@@ -1,7 +1,6 @@
 package resource
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -56,52 +55,4 @@ func BenchmarkCopy(b *testing.B) {
 		}
 		f.Close()
 	}
-}
-
-// BenchmarkPack and BenchmarkImport show that memory does not grow with the bundle: B/op is the same for both sizes.
-func BenchmarkPack(b *testing.B) {
-	for _, size := range []int{benchSize / 8, benchSize} {
-		b.Run(fmt.Sprintf("%dMiB", size>>20), func(b *testing.B) {
-			s, items := large(b, size)
-			file := filepath.Join(b.TempDir(), "bundle")
-			b.ReportAllocs()
-			b.SetBytes(int64(size))
-			for b.Loop() {
-				mustPack(b, s, Bundle{Path: file, Items: items})
-			}
-		})
-	}
-}
-
-func BenchmarkImport(b *testing.B) {
-	for _, size := range []int{benchSize / 8, benchSize} {
-		b.Run(fmt.Sprintf("%dMiB", size>>20), func(b *testing.B) {
-			s, items := large(b, size)
-			file := filepath.Join(b.TempDir(), "bundle")
-			mustPack(b, s, Bundle{Path: file, Items: items})
-			b.ReportAllocs()
-			b.SetBytes(int64(size))
-			for b.Loop() {
-				to := empty(b)
-				if _, err := to.Import(b.Context(), file, nil); err != nil {
-					b.Fatal(err)
-				}
-				if err := os.RemoveAll(to.dir); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-// large returns a store with a program of so many bytes.
-func large(b *testing.B, size int) (*Store, []Item) {
-	b.Helper()
-	u, a := newUpstream(b), mustNew(b, "kubelet", "1.99.7")
-	u.publish(b, a, noise(1, size))
-	s := openStore(b, b.TempDir(), u)
-	if _, err := s.Fetch(b.Context(), a, nil); err != nil {
-		b.Fatal(err)
-	}
-	return s, []Item{{Artifact: a}}
 }

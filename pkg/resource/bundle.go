@@ -21,12 +21,13 @@ import (
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
-// A bundle is a tar, compressed with zstd: manifest.json, lock.json, then files and
-// blobs under their paths in the store, in the order of the manifest. ADR 0018.
+// A bundle is a tar, compressed with zstd: manifest.json, its signature where it is signed,
+// lock.json, sbom.cdx.json, then files and blobs under their paths in the store, in the order
+// of the manifest. ADR 0018, ADR 0021.
 const (
 	manifestFile = "manifest.json"
 	lockFile     = "lock.json"
-	bundleFormat = 1
+	bundleFormat = 2 // 1: without signature and list of contents
 )
 
 // Bundle is a part of the store on its way to another one.
@@ -35,6 +36,7 @@ type Bundle struct {
 	Limit   int64  // of a volume in bytes; 0: all is one file
 	Cluster string // what it was made for; like Program for people only
 	Program string // version of kubexm
+	SignKey string // file of the private key to sign with, or of the public one of a key in the SSH agent; empty: no signature
 	Items   []Item
 }
 
@@ -43,7 +45,15 @@ type manifest struct {
 	Format  int        `json:"format"`
 	Kubexm  string     `json:"kubexm"`
 	Cluster string     `json:"cluster"`
-	Members []packaged `json:"members"` // lock.json first
+	Members []packaged `json:"members"` // lock.json first, then sbom.cdx.json
+}
+
+// stored are the members that go into a store.
+func (m manifest) stored() []packaged {
+	if len(m.Members) > 1 && m.Members[1].Path == sbomFile {
+		return m.Members[2:]
+	}
+	return m.Members[1:]
 }
 
 // packaged is a member of a bundle.
@@ -73,9 +83,16 @@ func (s *Store) pack(ctx context.Context, w io.Writer, b Bundle, l lock, members
 	if err != nil {
 		return err
 	}
-	sum := sha256.Sum256(locked)
-	m := manifest{bundleFormat, b.Program, b.Cluster, append([]packaged{{lockFile, int64(len(locked)), fmt.Sprintf("%x", sum)}}, members...)}
+	listed, err := s.sbom(b, l, members)
+	if err != nil {
+		return err
+	}
+	m := manifest{bundleFormat, b.Program, b.Cluster, append([]packaged{describe(lockFile, locked), describe(sbomFile, listed)}, members...)}
 	text, err := json.MarshalIndent(m, "", " ")
+	if err != nil {
+		return err
+	}
+	signed, err := sign(text, b.SignKey)
 	if err != nil {
 		return err
 	}
@@ -85,7 +102,11 @@ func (s *Store) pack(ctx context.Context, w io.Writer, b Bundle, l lock, members
 	}
 	defer func() { _ = z.Close() }() // an earlier error counts more
 	t := tar.NewWriter(z)
-	if err := errors.Join(packText(t, manifestFile, text), packText(t, lockFile, locked)); err != nil {
+	err = packText(t, manifestFile, text)
+	if signed != nil {
+		err = errors.Join(err, packText(t, signatureFile, signed))
+	}
+	if err := errors.Join(err, packText(t, lockFile, locked), packText(t, sbomFile, listed)); err != nil {
 		return err
 	}
 	var done, total int64
@@ -105,6 +126,11 @@ func (s *Store) pack(ctx context.Context, w io.Writer, b Bundle, l lock, members
 		}
 	}
 	return errors.Join(t.Close(), z.Close())
+}
+
+// describe is a text as a member.
+func describe(name string, text []byte) packaged {
+	return packaged{name, int64(len(text)), fmt.Sprintf("%x", sha256.Sum256(text))}
 }
 
 func header(name string, size int64) *tar.Header {

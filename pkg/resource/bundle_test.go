@@ -100,7 +100,7 @@ func TestBundle(t *testing.T) {
 	golden.Equal(t, regexp.MustCompile(`http://[0-9.:]+`).ReplaceAllString(text.String(), "MIRROR"), "members.txt")
 
 	to := empty(t)
-	got, err := to.Import(t.Context(), b.Path, nil)
+	got, err := to.Import(t.Context(), b.Path, nil, nil)
 	want := Imported{Cluster: "demo", Kubexm: "v1.2.3", Added: 8, Bytes: got.Bytes, Images: 2, Files: 2, Volumes: 1}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" || got.Bytes < 900_000 {
 		t.Fatalf("%v, %d bytes (-want +got):\n%s", err, got.Bytes, diff)
@@ -113,7 +113,7 @@ func TestBundle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err = to.Import(t.Context(), b.Path, nil); err != nil || got.Added != 0 || got.Present != 8 {
+	if got, err = to.Import(t.Context(), b.Path, nil, nil); err != nil || got.Added != 0 || got.Present != 8 {
 		t.Errorf("again: %+v, %v", got, err)
 	}
 	if after, err := os.ReadFile(to.lockPath()); err != nil || !bytes.Equal(before, after) {
@@ -135,7 +135,7 @@ func TestImportsAddUp(t *testing.T) {
 	for n, i := range items {
 		file := filepath.Join(t.TempDir(), "x")
 		mustPack(t, s, Bundle{Path: file, Items: []Item{i}})
-		if _, err := to.Import(t.Context(), file, nil); err != nil {
+		if _, err := to.Import(t.Context(), file, nil, nil); err != nil {
 			t.Fatalf("%d: %v", n, err)
 		}
 	}
@@ -164,7 +164,7 @@ func TestVolumes(t *testing.T) {
 	for _, name := range []string{base, base + ".001", base + ".002"} {
 		to := empty(t)
 		last := int64(0)
-		got, err := to.Import(t.Context(), name, func(done, total int64) {
+		got, err := to.Import(t.Context(), name, nil, func(done, total int64) {
 			if done <= last || done > total {
 				t.Errorf("progress %d of %d after %d", done, total, last)
 			}
@@ -178,7 +178,7 @@ func TestVolumes(t *testing.T) {
 	var text strings.Builder
 	tell := func(what, name string) {
 		to := empty(t)
-		_, err := to.Import(t.Context(), name, nil)
+		_, err := to.Import(t.Context(), name, nil, nil)
 		fmt.Fprintf(&text, "== %s\n%s", what, told(err, filepath.Dir(base), "DIR"))
 		if _, err := os.Stat(to.lockPath()); err == nil {
 			t.Errorf("%s: the lock was written", what)
@@ -202,7 +202,7 @@ func TestVolumes(t *testing.T) {
 	move(base+".003", base+".x")
 	move(base+".002", base+".003")
 	move(base+".x", base+".002")
-	if _, err := empty(t).Import(t.Context(), base, nil); err == nil {
+	if _, err := empty(t).Import(t.Context(), base, nil, nil); err == nil {
 		t.Error("two volumes are swapped, and nobody minds")
 	}
 	tell("nothing is there", base+"-other")
@@ -251,7 +251,7 @@ func TestBundleDiskFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, importErr := to.Import(t.Context(), file, nil)
+	_, importErr := to.Import(t.Context(), file, nil, nil)
 	if !errors.Is(packErr, syscall.ENOSPC) || !errors.Is(importErr, syscall.ENOSPC) {
 		t.Errorf("got %v and %v", packErr, importErr)
 	}

@@ -40,7 +40,7 @@ func (s *Store) Fetch(ctx context.Context, a Artifact, progress Progress) (strin
 		if s.source.Offline {
 			return "", missing(a.String() + " is not in " + s.dir)
 		}
-		b := blob{client: s.client, places: s.source.places(a.expand(c.Base + "{file}")), path: path, sha256: a.SHA256, progress: progress}
+		b := blob{places: s.places(a.expand(c.Base + "{file}")), path: path, sha256: a.SHA256, progress: progress}
 		if err := s.download(ctx, b); err != nil {
 			return "", unreachable(fmt.Errorf("fetching %s: %w", a, err))
 		}
@@ -64,11 +64,24 @@ func (s *Store) path(a Artifact) string { return s.file(a.key()) }
 
 // blob is one thing to download.
 type blob struct {
-	client   doer
-	places   []string // URLs, in the order to try
+	places   []place // in the order to try
 	path     string
 	sha256   string
 	progress Progress
+}
+
+// place is a URL, and what reaches it.
+type place struct {
+	url    string
+	client doer
+}
+
+// places are where a file is fetched from, in the order to be tried.
+func (s *Store) places(original string) (all []place) {
+	for _, url := range s.source.places(original) {
+		all = append(all, place{url, s.doors.to(url).client})
+	}
+	return all
 }
 
 type doer interface {
@@ -86,9 +99,9 @@ func (s *Store) download(ctx context.Context, b blob) error {
 		c.drop()
 		return nil
 	}
-	err = tryAll(ctx, s.retry, b.places, func(place string) error {
+	err = tryAll(ctx, s.retry, b.places, func(p place) error {
 		for {
-			gained, err := s.transfer(ctx, b, c, place)
+			gained, err := s.transfer(ctx, b, c, p)
 			if err == nil || gained <= 0 || !fault.IsTransient(err) || sleep(ctx, s.retry.pause) != nil {
 				return err
 			}
@@ -107,7 +120,8 @@ func (s *Store) download(ctx context.Context, b blob) error {
 
 // transfer downloads from one place what the claim's file still lacks and
 // checks the whole. It returns by how much the file grew.
-func (s *Store) transfer(ctx context.Context, b blob, c *claim, place string) (int64, error) {
+func (s *Store) transfer(ctx context.Context, b blob, c *claim, from place) (int64, error) {
+	place := from.url
 	h := sha256.New()
 	had, err := io.Copy(h, io.NewSectionReader(c, 0, math.MaxInt64))
 	if err != nil {
@@ -120,7 +134,7 @@ func (s *Store) transfer(ctx context.Context, b blob, c *claim, place string) (i
 	defer cancel(nil)
 	watchdog := time.AfterFunc(s.retry.stall, func() { cancel(errStalled) })
 	defer watchdog.Stop()
-	resp, err := get(ctx, b.client, place, resume(c, place, had))
+	resp, err := get(ctx, from.client, place, resume(c, place, had))
 	if answer, ok := errors.AsType[*statusError](err); ok && answer.code == http.StatusRequestedRangeNotSatisfiable { // the part is too long
 		return 0, errors.Join(c.Truncate(0), fault.Transient(err))
 	}

@@ -130,6 +130,12 @@ func TestFetchInTrouble(t *testing.T) {
 			sc.leave(program, origin{Size: int64(len(program))})
 		}, nil},
 		{"overloaded twice", func(sc *scene) { sc.first(2, status(503)) }, []string{"kubelet", "kubelet", "kubelet"}},
+		{"said to be longer than it is", func(sc *scene) {
+			sc.first(1, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Length", fmt.Sprint(len(program)+10))
+				_, _ = w.Write(program)
+			})
+		}, []string{"kubelet"}},
 		{"too many requests", func(sc *scene) { sc.first(1, status(429)) }, []string{"kubelet", "kubelet"}},
 		{"a damaged file in the store", func(sc *scene) {
 			mustFetch(sc.t, sc.store, sc.a, program)
@@ -176,6 +182,9 @@ func TestFetchFails(t *testing.T) {
 				_, _ = io.WriteString(w, "<html>log in to the hotel's network</html>")
 				return true
 			})
+		}},
+		{"said to be shorter than it is", func(sc *scene) {
+			sc.first(100, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(program[:half]) })
 		}},
 		{"not there", func(sc *scene) { sc.first(100, status(404)) }},
 		{"always overloaded", func(sc *scene) { sc.first(100, status(503)) }},

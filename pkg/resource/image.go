@@ -145,7 +145,7 @@ func (p *pull) run(ctx context.Context, progress Progress) error {
 		ctx, cancel := context.WithTimeoutCause(ctx, p.retry.stall, errStalled)
 		defer cancel()
 		if err := p.resolve(ctx, repo); err != nil {
-			return fmt.Errorf("%s: %w", repo.Reference.Registry, broken(ctx, err))
+			return fmt.Errorf("%s: %w", repo.Reference.Registry, explainLogin(broken(ctx, err), scheme(repo)+repo.Reference.Registry))
 		}
 		return nil
 	})
@@ -169,7 +169,9 @@ func (p *pull) repository(place string) (*remote.Repository, error) {
 	if err == nil && ref.Reference == "" {
 		err = errors.New("invalid reference: missing tag or digest")
 	}
-	return &remote.Repository{Client: p.images, Reference: ref, PlainHTTP: plain}, err
+	repo := &remote.Repository{Reference: ref, PlainHTTP: plain}
+	repo.Client = registryClient{p.doors.to(scheme(repo) + ref.Registry + "/" + ref.Repository).images}
+	return repo, err
 }
 
 // resolve finds the manifest in a repository.
@@ -218,21 +220,21 @@ func (p *pull) fetch(ctx context.Context, repos []*remote.Repository, parts []oc
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(4)
 	for i, d := range parts {
-		b := blob{client: p.images, path: p.blobPath(d.Digest), sha256: d.Digest.Encoded(), progress: t.part(i)}
+		b := blob{path: p.blobPath(d.Digest), sha256: d.Digest.Encoded(), progress: t.part(i)}
 		for _, repo := range repos {
-			b.places = append(b.places, blobURL(repo, d.Digest))
+			url := fmt.Sprintf("%s%s/v2/%s/blobs/%s", scheme(repo), repo.Reference.Host(), repo.Reference.Repository, d.Digest)
+			b.places = append(b.places, place{url, repo.Client})
 		}
 		g.Go(func() error { return p.download(ctx, b) })
 	}
 	return g.Wait()
 }
 
-func blobURL(repo *remote.Repository, d digest.Digest) string {
-	scheme := "https"
+func scheme(repo *remote.Repository) string {
 	if repo.PlainHTTP {
-		scheme = "http"
+		return "http://"
 	}
-	return fmt.Sprintf("%s://%s/v2/%s/blobs/%s", scheme, repo.Reference.Host(), repo.Reference.Repository, d)
+	return "https://"
 }
 
 // tally adds up the progress of several downloads.

@@ -207,6 +207,23 @@ func TestPullInTrouble(t *testing.T) {
 				return false
 			})
 		}},
+		{"a blob that is said to be longer than it is", func(_ *testing.T, u *upstream, _ *Store) {
+			u.fail("/blobs/"+own.String(), func(w http.ResponseWriter, _ *http.Request) bool {
+				w.Header().Set("Content-Length", "200010")
+				_, _ = w.Write(noise(uint64(len("pauseamd64")), 200_000))
+				return true
+			})
+		}},
+		{"a manifest asked for too often", func(_ *testing.T, u *upstream, _ *Store) {
+			var asked atomic.Int64
+			u.fail("/manifests/3.10", func(w http.ResponseWriter, r *http.Request) bool {
+				if asked.Add(1) > 1 {
+					return false
+				}
+				status(429)(w, r)
+				return true
+			})
+		}},
 		{"a manifest overloaded", func(_ *testing.T, u *upstream, _ *Store) {
 			var asked atomic.Int64
 			u.fail("/manifests/3.10", func(w http.ResponseWriter, r *http.Request) bool {
@@ -250,7 +267,7 @@ func TestPullInTrouble(t *testing.T) {
 				return true
 			})
 			host := strings.TrimPrefix(u.URL, "http://")
-			s.images.Credential = auth.StaticCredential(host, auth.Credential{Username: "me", Password: "hush"})
+			s.doors.common().images.Credential = auth.StaticCredential(host, auth.Credential{Username: "me", Password: "hush"})
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

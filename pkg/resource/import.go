@@ -39,14 +39,17 @@ type Imported struct {
 	Images  int    `json:"images"`     // of all architectures
 	Files   int    `json:"files"`      // published files
 	Volumes int    `json:"volumes"`    // that were read
+	Signer  string `json:"signer"`     // fingerprint of the key that it is signed with; empty: it is not
+	Trusted bool   `json:"trusted"`    // that key is one of those that were given
 }
 
 // Import takes the content of a bundle into the store: of the file of that name, or of
 // its volumes. Each member is verified before it appears in the store, and left alone
 // where it is there already, so that an import that broke off goes on where it stopped. The
 // lock is merged last: what a broken bundle brought does not count. Where the two locks
-// disagree nothing is taken. progress counts bytes of the bundle's files.
-func (s *Store) Import(ctx context.Context, name string, progress Progress) (Imported, error) {
+// disagree nothing is taken. Where keys are given (signature.PublicKeys), one of them must
+// have signed it. progress counts bytes of the bundle's files.
+func (s *Store) Import(ctx context.Context, name string, keys []string, progress Progress) (Imported, error) {
 	v, err := openBundle(ctx, name, progress)
 	if err != nil {
 		return Imported{}, err
@@ -57,7 +60,7 @@ func (s *Store) Import(ctx context.Context, name string, progress Progress) (Imp
 		return Imported{}, err
 	}
 	defer z.Close()
-	i := &imports{Store: s, from: v, stream: z, tar: tar.NewReader(z)}
+	i := &imports{Store: s, keys: keys, from: v, stream: z, tar: tar.NewReader(z)}
 	if err := i.run(ctx); err != nil {
 		return i.done, fault.Advise(fmt.Errorf("importing %s: %w", name, err), "nothing of it counts yet. Copy the bundle again; each file must have the SHA-256 that 'kubexm download --export' told")
 	}
@@ -67,9 +70,11 @@ func (s *Store) Import(ctx context.Context, name string, progress Progress) (Imp
 // imports is an import on its way.
 type imports struct {
 	*Store
+	keys     []string
 	from     *volumeReader
 	stream   io.Reader // from, unpacked
 	tar      *tar.Reader
+	ahead    *tar.Header // that was read, and whose turn is to come
 	manifest manifest
 	lock     lock
 	done     Imported
@@ -83,7 +88,7 @@ func (i *imports) run(ctx context.Context) error {
 		return err
 	}
 	var missing int64
-	for _, p := range i.manifest.Members[1:] {
+	for _, p := range i.manifest.stored() {
 		if !sumIs(i.file(p.Path), p.SHA256) {
 			missing += p.Size
 		}
@@ -117,6 +122,9 @@ func (i *imports) open() error {
 	}
 	text, err := i.text(h.Size)
 	if err == nil {
+		if err := i.signed(text); err != nil { // before anything of it is believed
+			return err
+		}
 		err = json.Unmarshal(text, &i.manifest)
 	}
 	switch {
@@ -124,7 +132,7 @@ func (i *imports) open() error {
 		return fmt.Errorf("member %s: %w", manifestFile, err)
 	case i.manifest.Format > bundleFormat:
 		return fault.Advise(fmt.Errorf("its format is %d, and this kubexm knows %d", i.manifest.Format, bundleFormat), "import it with kubexm "+i.manifest.Kubexm+", which made it, or a newer one")
-	case i.manifest.Format != bundleFormat || len(i.manifest.Members) == 0 || i.manifest.Members[0].Path != lockFile:
+	case i.manifest.Format < 1 || len(i.manifest.Members) == 0 || i.manifest.Members[0].Path != lockFile:
 		return errForeign
 	}
 	i.done.Cluster, i.done.Kubexm, i.done.Volumes = i.manifest.Cluster, i.manifest.Kubexm, len(i.from.paths)
@@ -166,9 +174,9 @@ func (p packaged) check(n int) error {
 		return fmt.Errorf("the manifest is malicious: it wants to write to %q", p.Path)
 	case !isSum(p.SHA256) || p.SHA256 != strings.ToLower(p.SHA256):
 		return fmt.Errorf("the manifest gives %s no SHA-256", p.Path)
-	case p.Size < 0 || p.Size > maxMember || n == 0 && p.Size > maxText:
+	case p.Size < 0 || p.Size > maxMember || (n == 0 || p.Path == sbomFile) && p.Size > maxText:
 		return fmt.Errorf("member %s is too large: the manifest gives it %d bytes", p.Path, p.Size)
-	case n == 0, dir == blobKey("sha256:")+"/" && name == p.SHA256, isPackage(p.Path):
+	case n == 0, n == 1 && p.Path == sbomFile, dir == blobKey("sha256:")+"/" && name == p.SHA256, isPackage(p.Path):
 		return nil
 	}
 	if part := strings.Split(p.Path, "/"); len(part) == 4 {
@@ -182,7 +190,7 @@ func (p packaged) check(n int) error {
 // covered checks that lock and manifest are about the same things.
 func (i *imports) covered() error {
 	members, named := map[string]packaged{}, map[string]bool{}
-	for _, p := range i.manifest.Members[1:] {
+	for _, p := range i.manifest.stored() {
 		members[p.Path] = p
 	}
 	for _, key := range slices.Sorted(maps.Keys(i.lock.Files)) {
@@ -198,7 +206,7 @@ func (i *imports) covered() error {
 		}
 		i.done.Images++
 	}
-	for _, p := range i.manifest.Members[1:] {
+	for _, p := range i.manifest.stored() {
 		if !named[p.Path] && !strings.HasPrefix(p.Path, imagesDir+"/") {
 			return fmt.Errorf("lock and manifest do not agree about %s", p.Path)
 		}
@@ -273,7 +281,7 @@ func (l lock) merge(other lock) error {
 // next goes on to a member, which must be the next one.
 func (i *imports) next(n int) error {
 	want := i.manifest.Members[n]
-	h, err := i.tar.Next()
+	h, err := i.header()
 	if err != nil {
 		return fmt.Errorf("before member %s: %w", want.Path, i.cut(err))
 	}
@@ -309,7 +317,7 @@ func (i *imports) take(ctx context.Context, p packaged, buf []byte) error {
 	file, h := i.file(p.Path), sha256.New()
 	var w io.Writer = h
 	var c *claim
-	if !sumIs(file, p.SHA256) {
+	if p.Path != sbomFile && !sumIs(file, p.SHA256) {
 		var err error
 		if c, err = claimFile(ctx, file); err != nil {
 			return err
@@ -326,6 +334,9 @@ func (i *imports) take(ctx context.Context, p packaged, buf []byte) error {
 	}
 	if got := hexSum(h); got != p.SHA256 {
 		return tampered(got, p.SHA256)
+	}
+	if p.Path == sbomFile {
+		return nil // what it lists comes, and the store can list that itself
 	}
 	if c == nil {
 		i.done.Present++

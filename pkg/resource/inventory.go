@@ -96,7 +96,7 @@ func (s *Store) sizeAt(ctx context.Context, i Item, place string) (int64, error)
 		if err != nil {
 			return -1, err
 		}
-		resp, err := s.client.Do(req)
+		resp, err := s.doors.to(place).client.Do(req)
 		if err != nil {
 			return -1, err
 		}

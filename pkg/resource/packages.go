@@ -150,7 +150,7 @@ func (s *Store) FetchPackages(ctx context.Context, p PackageSet, progress Progre
 			if s.source.Offline {
 				return missing(f.Name + " is not in " + s.dir)
 			}
-			b := blob{client: s.client, places: s.source.places(f.URL), path: file, sha256: f.SHA256, progress: func(done, _ int64) { sum.tell(f.Name, done) }}
+			b := blob{places: s.places(f.URL), path: file, sha256: f.SHA256, progress: func(done, _ int64) { sum.tell(f.Name, done) }}
 			return fault.Advise(s.download(ctx, b), "where it is published no more, its distribution has a newer one: --refresh asks for that")
 		})
 	}

@@ -109,11 +109,18 @@ func TestPackages(t *testing.T) {
 	if _, err := s.Pack(t.Context(), Bundle{Path: bundle, Items: []Item{set.Item()}}, nil); err != nil {
 		t.Fatal(err)
 	}
+	list := filepath.Join(t.TempDir(), "sbom.json")
+	if err := s.WriteSBOM(t.Context(), list, Bundle{Items: []Item{set.Item()}}); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(list); err != nil || !strings.Contains(string(text), `"pkg:deb/debian/socat@1:1.0+b1?arch=amd64&distro=debian-12"`) {
+		t.Errorf("list: %s, %v", text, err)
+	}
 	other, err := Open(t.TempDir(), Source{Offline: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if is, err := other.Import(t.Context(), bundle, nil); err != nil || is.Added != 2 {
+	if is, err := other.Import(t.Context(), bundle, nil, nil); err != nil || is.Added != 2 {
 		t.Fatalf("%+v, %v", is, err)
 	}
 	for _, s := range []*Store{s, other} {

@@ -41,7 +41,7 @@ func child(role string, args []string) error {
 		if err != nil {
 			return err
 		}
-		_, err = s.Import(ctx, args[1], func(done, total int64) {
+		_, err = s.Import(ctx, args[1], nil, func(done, total int64) {
 			if done > total/2 {
 				fmt.Println("half")
 				_, _ = os.Stdin.Read(make([]byte, 1)) // until it is killed
@@ -176,7 +176,7 @@ func TestImportAfterAKill(t *testing.T) {
 	if ok, err := to.Has(pause, "amd64"); ok || err != nil {
 		t.Errorf("half of a bundle counts: %v, %v", ok, err)
 	}
-	if got, err := to.Import(t.Context(), file, nil); err != nil || got.Present == 0 {
+	if got, err := to.Import(t.Context(), file, nil, nil); err != nil || got.Present == 0 {
 		t.Errorf("after the kill: %+v, %v", got, err)
 	}
 	complete(t, to, items)

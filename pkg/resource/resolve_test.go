@@ -67,7 +67,7 @@ func TestImages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := (&pull{Store: &Store{}}).repository(ref); err != nil {
+		if _, err := (&pull{Store: empty(t)}).repository(ref); err != nil {
 			t.Errorf("%s: %v", ref, err)
 		}
 	}

@@ -138,7 +138,11 @@ func openStore(t testing.TB, dir string, mirror *upstream) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.client.CloseIdleConnections)
+	t.Cleanup(func() {
+		for _, d := range s.doors {
+			d.transport.CloseIdleConnections()
+		}
+	})
 	return s
 }
 
@@ -147,8 +151,8 @@ func testStore(dir, mirror string) (*Store, error) {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New(address + " is outside of the test")}
 	}
 	s, err := Open(dir, Source{
-		Mirrors: map[string]string{"https://": mirror + "/", "registry.k8s.io": mirror + "/registry.k8s.io"},
-		Client:  &http.Client{Transport: &http.Transport{DialTLSContext: refuse}},
+		Mirrors:   map[string]string{"https://": mirror + "/", "registry.k8s.io": mirror + "/registry.k8s.io"},
+		Transport: &http.Transport{DialTLSContext: refuse},
 	})
 	if err == nil {
 		s.retry.pause, s.retry.longest = time.Millisecond, 5*time.Millisecond
@@ -158,7 +162,7 @@ func testStore(dir, mirror string) (*Store, error) {
 
 // original lets the store reach u under the name of every host that is asked with TLS.
 func original(s *Store, u *upstream) {
-	s.client.Transport.(*http.Transport).DialTLSContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+	s.doors.common().transport.DialTLSContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, u.Listener.Addr().String())
 	}
 }

@@ -8,10 +8,11 @@ import (
 // Source says where files and images are fetched from. Tried in order: the
 // user's mirror, the mirror of the zone, the original.
 type Source struct {
-	Zone    string            // a key of zones; empty: $KXZONE
-	Mirrors map[string]string // URL prefix to URL prefix, or registry to registry ("http://host/path": without TLS); the longest wins
-	Offline bool              // fetch nothing: what is missing in the store is an error
-	Client  *http.Client      // nil: one that honours HTTPS_PROXY, HTTP_PROXY and NO_PROXY
+	Zone      string            // a key of zones; empty: $KXZONE
+	Mirrors   map[string]string // URL prefix to URL prefix, or registry to registry ("http://host/path": without TLS); the longest wins
+	Access    map[string]Access // how to get at what a URL prefix, or a registry, covers; the longest wins
+	Offline   bool              // fetch nothing: what is missing in the store is an error
+	Transport *http.Transport   // nil: one that honours HTTPS_PROXY, HTTP_PROXY and NO_PROXY
 }
 
 // zones are the mirrors known to be near to users of a zone. DaoCloud's are

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,8 +16,6 @@ import (
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"oras.land/oras-go/v2/registry/remote/auth"
-	"oras.land/oras-go/v2/registry/remote/credentials"
 
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
@@ -29,8 +25,7 @@ import (
 type Store struct {
 	dir    string
 	source Source
-	client *http.Client
-	images *auth.Client // client, with log-ins to registries
+	doors  doors
 	retry  retry
 	read   sync.Map // of packages that were read, by checksum
 }
@@ -49,34 +44,14 @@ func Open(dir string, source Source) (*Store, error) {
 		return nil, fault.Advise(fmt.Errorf("source zone %q is not known", source.Zone),
 			"leave spec.source.zone and KXZONE empty or use one of: "+strings.Join(known, ", "))
 	}
-	s := &Store{
-		dir: dir, source: source, client: source.Client,
-		retry: retry{rounds: 5, pause: time.Second, longest: 2 * time.Minute, stall: 30 * time.Second},
-	}
-	if s.client == nil {
-		s.client = newClient()
-	}
-	logins, err := dockerLogins()
+	all, err := newDoors(source)
 	if err != nil {
-		return nil, fmt.Errorf("reading docker's log-ins: %w", err)
+		return nil, err
 	}
-	s.images = &auth.Client{Client: s.client, Cache: auth.NewCache(), Credential: credentials.Credential(logins)}
-	return s, nil
-}
-
-// dockerLogins returns the log-ins to registries that "docker login" leaves; none for a service without a home.
-func dockerLogins() (credentials.Store, error) {
-	if _, err := os.UserHomeDir(); err != nil && os.Getenv("DOCKER_CONFIG") == "" {
-		return credentials.NewMemoryStore(), nil
-	}
-	return credentials.NewStoreFromDocker(credentials.StoreOptions{})
-}
-
-func newClient() *http.Client {
-	t := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConns: 100, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second}
-	t.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
-	t.ReadBufferSize = 128 << 10
-	return &http.Client{Transport: t}
+	return &Store{
+		dir: dir, source: source, doors: all,
+		retry: retry{rounds: 5, pause: time.Second, longest: 2 * time.Minute, stall: 30 * time.Second},
+	}, nil
 }
 
 // lock is the content of the lock file and of pins.json.

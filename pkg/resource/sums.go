@@ -70,7 +70,7 @@ func (s *Store) known(a Artifact) (Artifact, error) {
 func (s *Store) published(ctx context.Context, url, file string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.retry.stall, errStalled)
 	defer cancel()
-	resp, err := get(ctx, s.client, url, nil)
+	resp, err := get(ctx, s.doors.to(url).client, url, nil)
 	if err != nil {
 		return "", err
 	}
@@ -116,7 +116,7 @@ func redacted(text string) string {
 // unreachable adds the next move for when no place could give something.
 func unreachable(err error) error {
 	return fault.Advise(err, "check that this version exists upstream, the proxy variables (HTTPS_PROXY, NO_PROXY), "+
-		"spec.source (zone, mirrors) in the configuration, and docker's log-in where an image needs one")
+		"spec.source (zone, mirrors, access) in the configuration, and docker's log-in where an image needs one")
 }
 
 func missing(what string) error {

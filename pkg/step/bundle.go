@@ -29,7 +29,8 @@ func (p Pack) Precheck(context.Context, *runner.Runner) (*Change, error) {
 
 // Import takes a bundle into the store. What is there already is left alone.
 type Import struct {
-	File  string // or the first of its volumes
+	File  string   // or the first of its volumes
+	Keys  []string `json:",omitempty"` // public ones, of which one must have signed it; empty: whoever has
 	Store *resource.Store
 	Done  func(resource.Imported) `json:"-"` // told what was in it
 }
@@ -39,7 +40,7 @@ func (i Import) String() string { return "import " + i.File }
 // Precheck leaves the look to Run: both read the whole bundle.
 func (i Import) Precheck(context.Context, *runner.Runner) (*Change, error) {
 	return &Change{Diff: "+ " + i.File, Verify: Verified, Run: func(ctx context.Context) error {
-		done, err := i.Store.Import(ctx, i.File, Progress(ctx))
+		done, err := i.Store.Import(ctx, i.File, i.Keys, Progress(ctx))
 		if err == nil {
 			i.Done(done)
 		}

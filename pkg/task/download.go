@@ -43,9 +43,10 @@ func Pack(s *resource.Store, b resource.Bundle, done func([]resource.Volume)) pl
 	return onStore("bundle", step.Pack{Bundle: b, Store: s, Done: done})
 }
 
-// Import takes a bundle into the store; done is told what was in it.
-func Import(s *resource.Store, file string, done func(resource.Imported)) plan.Part {
-	return onStore("import", step.Import{File: file, Store: s, Done: done})
+// Import takes a bundle into the store, where keys are given one that is signed with one of
+// them; done is told what was in it.
+func Import(s *resource.Store, file string, keys []string, done func(resource.Imported)) plan.Part {
+	return onStore("import", step.Import{File: file, Keys: keys, Store: s, Done: done})
 }
 
 // onStore is a task of one long step on the control machine.

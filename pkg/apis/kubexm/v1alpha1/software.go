@@ -155,10 +155,30 @@ type Source struct {
 	// ({"https://dl.k8s.io": "https://mirror.example.com/k8s", registry.k8s.io: mirror.example.com/k8s-images}).
 	// A mirror is trusted: a program whose checksum kubexm does not know is held against the one published beside it there.
 	Mirrors map[string]string `json:"mirrors,omitempty"`
+	// How the control machine gets at a server, by URL prefix or registry, of which the longest counts
+	// ({"https://mirror.example.com": {username: ci, passwordFrom: {env: MIRROR_PASSWORD}, caFile: ~/mirror-ca.pem}}).
+	// Of what it is not given for, docker's log-ins and the proxies of the environment count.
+	Access map[string]Access `json:"access,omitempty"`
 	// Whether everything comes from the local store and nothing is fetched: `kubexm download --export` on another machine
 	// and `kubexm import` fill it. So do packages of the operating system that hosts lack, which `--os` adds to it;
 	// the hosts' own repositories are not asked.
 	Offline bool `json:"offline,omitempty"`
+}
+
+// Access is what it takes to get at a server, besides its address.
+type Access struct {
+	// User name of the log-in. It is given to what the prefix covers, and to nobody that it redirects to.
+	Username string `json:"username,omitempty"`
+	// Password.
+	Password secret.Secret `json:"password,omitzero"`
+	// Where the password is read from.
+	PasswordFrom *SecretSource `json:"passwordFrom,omitempty"`
+	// CA certificates (PEM) on the control machine, to trust besides those of its system.
+	CAFile string `json:"caFile,omitempty"`
+	// URL of a proxy, or direct; also for where the server redirects to. Default: HTTPS_PROXY, HTTP_PROXY and NO_PROXY.
+	Proxy string `json:"proxy,omitempty"`
+	// Where the URL of a proxy that wants a log-in is read from: http://user:password@host:port.
+	ProxyFrom *SecretSource `json:"proxyFrom,omitempty"`
 }
 
 // Preflight holds the limits of the preflight checks. Where directories share a file system, what they need adds up.

@@ -1,0 +1,247 @@
+package resource
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"oras.land/oras-go/v2/registry/remote/auth"
+	"oras.land/oras-go/v2/registry/remote/credentials"
+
+	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/secret"
+)
+
+// Access is what it takes to get at a server, besides its address.
+type Access struct {
+	Username string // empty: no log-in; of registries docker's
+	Password secret.Secret
+	CAFile   string // certificates (PEM) to trust besides those of the system
+	Proxy    string // its URL; "direct": none; empty: as HTTPS_PROXY, HTTP_PROXY and NO_PROXY say
+}
+
+// door is a way out: that of an entry of Source.Access, or the common one. Where a server
+// redirects to, and who gives out its tokens, is reached by the same door, unless it has
+// its own. A log-in only goes to what its prefix covers.
+type door struct {
+	Access
+	key       string   // in Source.Access; empty: the common one
+	prefix    *url.URL // key, with https where it does not say; the common one's covers nothing
+	all       doors
+	transport *http.Transport
+	client    *http.Client // that goes through the door
+	images    *auth.Client // client, with log-ins to registries
+}
+
+// doors begin with the longest prefix and end with the common one.
+type doors []*door
+
+// newDoors returns the doors of a source. Offline there is only the common one.
+func newDoors(s Source) (doors, error) {
+	if s.Offline {
+		s.Access = nil
+	}
+	logins, err := dockerLogins()
+	if err != nil {
+		return nil, fmt.Errorf("reading docker's log-ins: %w", err)
+	}
+	all := make(doors, 0, len(s.Access)+1)
+	for key, a := range s.Access {
+		d := &door{Access: a, key: key}
+		if d.prefix, err = originOf(key); err == nil {
+			d.transport, err = a.transport(s.Transport)
+		}
+		if err != nil {
+			return nil, fault.Advise(err, "correct "+field(key))
+		}
+		all = append(all, d)
+	}
+	slices.SortFunc(all, func(a, b *door) int {
+		return cmp.Or(cmp.Compare(len(b.prefix.String()), len(a.prefix.String())), strings.Compare(a.key, b.key))
+	})
+	common := &door{prefix: &url.URL{}, transport: s.Transport}
+	if common.transport == nil {
+		common.transport = newTransport()
+	}
+	all = append(all, common)
+	for _, d := range all {
+		d.all, d.client = all, &http.Client{Transport: d}
+		d.images = &auth.Client{Client: d.client, Cache: auth.NewCache(), Credential: credentials.Credential(logins)}
+		if d.Username != "" {
+			d.images.Credential = auth.StaticCredential(d.prefix.Host, auth.Credential{Username: d.Username, Password: d.Password.Reveal()})
+		}
+	}
+	return all, nil
+}
+
+// originOf reads a URL prefix, or a registry, as a URL without log-in and query.
+func originOf(text string) (*url.URL, error) {
+	if !strings.Contains(text, "://") {
+		text = "https://" + text
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" {
+		return nil, fmt.Errorf("%q is neither a URL nor a registry", redacted(text))
+	}
+	return &url.URL{Scheme: u.Scheme, Host: strings.ToLower(u.Host), Path: strings.TrimRight(u.Path, "/")}, nil
+}
+
+// field is where the configuration says how to get at something.
+func field(key string) string { return fmt.Sprintf("spec.source.access[%q]", key) }
+
+// transport returns one like base that does what a says.
+func (a Access) transport(base *http.Transport) (*http.Transport, error) {
+	t := newTransport()
+	if base != nil {
+		t = base.Clone()
+	}
+	switch a.Proxy {
+	case "":
+	case "direct":
+		t.Proxy = nil
+	default:
+		proxy, err := url.Parse(a.Proxy)
+		if err != nil {
+			return nil, errors.New("the proxy is no URL")
+		}
+		t.Proxy = http.ProxyURL(proxy)
+	}
+	if a.CAFile == "" {
+		return t, nil
+	}
+	text, err := os.ReadFile(a.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading the CA certificate: %w", err)
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("reading the CA certificates of the system: %w", err)
+	}
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate in PEM form", a.CAFile)
+	}
+	t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	return t, nil
+}
+
+func newTransport() *http.Transport {
+	t := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, OnProxyConnectResponse: proxyAnswer,
+		ForceAttemptHTTP2: true, MaxIdleConns: 100, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
+	}
+	t.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	t.ReadBufferSize = 128 << 10
+	return t
+}
+
+// proxyAnswer makes an error of a proxy's refusal that names the proxy.
+func proxyAnswer(_ context.Context, proxy *url.URL, _ *http.Request, resp *http.Response) error {
+	if resp.StatusCode == http.StatusOK {
+		return nil
+	}
+	return &statusError{what: "proxy " + proxy.Redacted(), code: resp.StatusCode, status: resp.Status}
+}
+
+// dockerLogins returns the log-ins to registries that "docker login" leaves; none for a service without a home.
+func dockerLogins() (credentials.Store, error) {
+	if _, err := os.UserHomeDir(); err != nil && os.Getenv("DOCKER_CONFIG") == "" {
+		return credentials.NewMemoryStore(), nil
+	}
+	return credentials.NewStoreFromDocker(credentials.StoreOptions{})
+}
+
+// to returns the door for a URL, or for a repository without its tag.
+func (all doors) to(place string) *door {
+	if u, err := originOf(place); err == nil {
+		for _, d := range all {
+			if d.covers(u) {
+				return d
+			}
+		}
+	}
+	return all.common()
+}
+
+func (all doors) common() *door { return all[len(all)-1] }
+
+func (d *door) covers(u *url.URL) bool {
+	rest, ok := strings.CutPrefix(u.Path, d.prefix.Path)
+	return d.serves(u) && ok && (rest == "" || rest[0] == '/')
+}
+
+// serves reports whether a URL is of the door's own server.
+func (d *door) serves(u *url.URL) bool {
+	return d.prefix.Scheme == u.Scheme && strings.EqualFold(d.prefix.Host, u.Host)
+}
+
+// RoundTrip implements http.RoundTripper.
+func (d *door) RoundTrip(req *http.Request) (*http.Response, error) {
+	to := d
+	if own := d.all.to(req.URL.String()); own != d.all.common() && !d.serves(req.URL) {
+		to = own
+	}
+	// Registries say themselves which kind of log-in they want, and d.images gives it.
+	if to.Username != "" && to.covers(req.URL) && req.Header.Get("Authorization") == "" && !strings.HasPrefix(req.URL.Path, "/v2/") {
+		req = req.Clone(req.Context())
+		req.SetBasicAuth(to.Username, to.Password.Reveal())
+	}
+	resp, err := to.transport.RoundTrip(req)
+	if err == nil && resp.StatusCode == http.StatusProxyAuthRequired { // without TLS it is just an answer
+		if proxy := to.proxy(req); proxy != nil {
+			resp.Body.Close()
+			err = proxyAnswer(req.Context(), proxy, req, resp)
+		}
+	}
+	if err != nil {
+		return nil, to.explain(req, err)
+	}
+	return resp, nil
+}
+
+// proxy returns the proxy for a request; nil: none.
+func (d *door) proxy(req *http.Request) *url.URL {
+	if d.transport.Proxy == nil {
+		return nil
+	}
+	u, _ := d.transport.Proxy(req) // one that is no URL has made the request fail
+	return u
+}
+
+// explain adds to the error of a request the next move, and the proxy.
+func (d *door) explain(req *http.Request, err error) error {
+	entry := field(d.key)
+	if !d.serves(req.URL) {
+		entry = field(req.URL.Scheme + "://" + req.URL.Host)
+	}
+	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown {
+		return fault.Advise(err, "if it is to be trusted, put the CA certificate of "+req.URL.Host+" into a file and name that in "+entry+".caFile")
+	}
+	op, _ := errors.AsType[*net.OpError](err)
+	answer, refused := errors.AsType[*statusError](err)
+	if !refused && (op == nil || op.Op != "proxyconnect") {
+		return err
+	}
+	if !refused {
+		if proxy := d.proxy(req); proxy != nil {
+			err = fmt.Errorf("proxy %s: %w", proxy.Redacted(), op.Err)
+		}
+	}
+	where := "HTTPS_PROXY, HTTP_PROXY and NO_PROXY"
+	if d.Proxy != "" {
+		where = field(d.key) + " (proxy, or proxyFrom)"
+	}
+	if refused && answer.code == http.StatusProxyAuthRequired {
+		return fault.Advise(err, "give the proxy's URL with the log-in that it wants (http://user:password@host:port): "+where)
+	}
+	return fault.Advise(err, "check that the proxy is up and is the right one: "+where)
+}

@@ -1,0 +1,4 @@
+// Package signature signs texts with SSH keys, and says who signed one, as
+// "ssh-keygen -Y sign" and "ssh-keygen -Y verify" do: in OpenSSH's format SSHSIG
+// (https://github.com/openssh/openssh-portable/blob/master/PROTOCOL.sshsig).
+package signature
