@@ -190,6 +190,9 @@ func (c *Cluster) ports(h *v1alpha1.Host) []int {
 	if h.Is(v1alpha1.RoleEtcd) {
 		ports = append(ports, 2379, 2380, 2381)
 	}
+	if h.Is(v1alpha1.RoleRegistry) {
+		ports = append(ports, c.RegistryPort())
+	}
 	return ports
 }
 

@@ -1,9 +1,12 @@
 package containerd_test
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
+	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step/containerd"
 	"github.com/kubexm/kubexm/pkg/util/golden"
@@ -22,6 +25,37 @@ func TestRendered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := clustertest.New(t, c.spec, c.edit)
 			golden.Equal(t, clustertest.Text(containerd.Config(k, "node2"), containerd.Service(k, "node2"), containerd.Programs(k, "node2")))
+		})
+	}
+}
+
+// TestRegistries shows what containerd gets to read of registries: secrets only where root alone reads.
+func TestRegistries(t *testing.T) {
+	ca, err := (&pki.Store{Dir: t.TempDir()}).CA(pki.Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, ca.Cert, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const private = "  roleGroups: {registry: [node1]}\n"
+	const login = "  registry: {auth: {registry.kubexm.local: {username: nodes, password: hunter2}}"
+	for name, spec := range map[string]string{
+		"none": "",
+		"others": `  registry:
+    mirrors: {docker.io: ["https://mirror.example.com:5000", "http://hub.example.com/hub/", "https://proxy.example.com/v2/docker"], quay.io: []}
+    auth: {docker.io: {username: me, password: hunter2}, "mirror.example.com:5000": {caFile: ` + file + `, username: robot, password: hunter3}}
+    insecure: ["plain.example.com:8080", hub.example.com]
+`,
+		"offline":          "  registry: {mirrors: {docker.io: [\"https://a.example.com\", \"https://b.example.com/hub\"]}, insecure: [b.example.com]}\n  source: {offline: true}\n",
+		"private":          private + login + ", mirrors: {ghcr.io: [\"https://mirror.example.com\"]}}\n",
+		"private, offline": private + login + "}\n  source: {offline: true}\n",
+		"private, another port": private + "  registry: {privateRegistry: \"images.example.com:5000\", " +
+			"auth: {\"images.example.com:5000\": {username: nodes, password: hunter2}}}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			golden.Equal(t, clustertest.Text(containerd.Registries(clustertest.New(t, spec, nil))...))
 		})
 	}
 }
