@@ -98,6 +98,12 @@ func TestPublish(t *testing.T) {
 			[]string{"crictl"},
 		},
 		{
+			"registry",
+			[]string{"github.com/distribution/distribution/releases/download/{V}/registry_{v}_linux_" + arch + ".tar.gz.sha256"},
+			"github.com/distribution/distribution/releases/download/{V}/registry_{v}_linux_" + arch + ".tar.gz",
+			[]string{"registry"},
+		},
+		{
 			"flannel-cni",
 			[]string{"github.com/flannel-io/cni-plugin/releases/download/{V}/cni-plugin-flannel-linux-" + arch + "-{V}.tgz.sha512"},
 			"github.com/flannel-io/cni-plugin/releases/download/{V}/cni-plugin-flannel-linux-" + arch + "-{V}.tgz",

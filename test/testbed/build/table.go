@@ -110,6 +110,11 @@ func components() []Component {
 			Name: "kube-vip", set: "kube-vip", module: "github.com/kube-vip/kube-vip", flags: "-X main.Version={V}",
 			Programs: map[string]string{"kube-vip": "github.com/kube-vip/kube-vip"},
 		},
+		{
+			Name: "registry", set: "registry", module: "github.com/distribution/distribution/v3", publish: publishRegistry,
+			flags:    "-X github.com/distribution/distribution/v3/version.version={V} -X github.com/distribution/distribution/v3/version.revision=module",
+			Programs: map[string]string{"registry": "github.com/distribution/distribution/v3/cmd/registry"},
+		},
 		own("pause"), own("probe"),
 	}
 }
