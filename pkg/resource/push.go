@@ -21,7 +21,7 @@ func (s *Store) Push(ctx context.Context, r Registry, progress Progress, refs ..
 	if err != nil {
 		return err
 	}
-	p := pushing{Store: s, to: r, client: r.connect(), number: map[digest.Digest]int{}, has: map[digest.Digest]string{}, tally: tally{report: progress}}
+	p := pushing{Store: s, client: r.connect(), number: map[digest.Digest]int{}, has: map[digest.Digest]string{}, tally: tally{report: progress}}
 	defer p.close()
 	trees := make([][]ocispec.Descriptor, len(refs))
 	for i, ref := range refs {
@@ -53,14 +53,13 @@ type pushing struct {
 	*Store
 	client
 	tally
-	to     Registry
 	number map[digest.Digest]int    // of each blob in the tally
 	has    map[digest.Digest]string // a repository that has the blob
 }
 
 // push brings one image: its blobs, four at a time, and then what names them.
 func (p *pushing) push(ctx context.Context, ref string, tree []ocispec.Descriptor) error {
-	place, err := p.to.place(ref)
+	place, err := p.registry.place(ref)
 	if err != nil {
 		return err
 	}

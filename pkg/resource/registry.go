@@ -20,7 +20,6 @@ import (
 	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry"
 	"oras.land/oras-go/v2/registry/remote"
-	"oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/kubexm/kubexm/pkg/util/fault"
@@ -55,11 +54,17 @@ func (r Registry) place(ref string) (registry.Reference, error) {
 	return registry.Reference{Registry: r.Name, Repository: RepositoryName(from.Registry + "/" + from.Repository), Reference: from.Reference}, nil
 }
 
-// client is connections to a registry, to be closed.
+// client is connections to a registry, to be closed. The registry wants to know who calls: it is told at once.
 type client struct {
-	*auth.Client
-	name  string
-	close func()
+	*http.Client
+	registry Registry
+	close    func()
+}
+
+// Do sends a request.
+func (c client) Do(req *http.Request) (*http.Response, error) {
+	req.SetBasicAuth(c.registry.User, c.registry.Password.Reveal())
+	return c.Client.Do(req)
 }
 
 // connect prepares connections: none is made yet.
@@ -74,19 +79,23 @@ func (r Registry) connect() client {
 		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: 10 * time.Second,
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) { return dial(ctx, network, r.Address) },
 	}
-	login := auth.StaticCredential(r.Name, auth.Credential{Username: r.User, Password: r.Password.Reveal()})
-	return client{&auth.Client{Client: &http.Client{Transport: t}, Cache: auth.NewCache(), Credential: login}, r.Name, t.CloseIdleConnections}
+	return client{&http.Client{Transport: t}, r, t.CloseIdleConnections}
+}
+
+// all is the registry as a whole.
+func (c client) all() *remote.Registry {
+	return &remote.Registry{RepositoryOptions: remote.RepositoryOptions{Client: c, Reference: registry.Reference{Registry: c.registry.Name}}}
 }
 
 func (c client) repository(place registry.Reference) *remote.Repository {
-	return &remote.Repository{Client: c.Client, Reference: place}
+	return &remote.Repository{Client: c, Reference: place}
 }
 
 // Ping asks whether the registry answers, and knows the user.
 func (r Registry) Ping(ctx context.Context) error {
 	c := r.connect()
 	defer c.close()
-	return r.explain((&remote.Registry{RepositoryOptions: remote.RepositoryOptions{Client: c.Client, Reference: registry.Reference{Registry: r.Name}}}).Ping(ctx))
+	return r.explain(c.all().Ping(ctx))
 }
 
 // explain says what to do about an error of the registry.
@@ -114,7 +123,6 @@ type Tagged struct {
 func (r Registry) List(ctx context.Context) ([]Tagged, error) {
 	c := r.connect()
 	defer c.close()
-	all := &remote.Registry{RepositoryOptions: remote.RepositoryOptions{Client: c.Client, Reference: registry.Reference{Registry: r.Name}}}
 	var mu sync.Mutex
 	found := []Tagged{}
 	g, ctx := errgroup.WithContext(ctx)
@@ -126,7 +134,7 @@ func (r Registry) List(ctx context.Context) ([]Tagged, error) {
 		found = append(found, t)
 		return err
 	}
-	err := all.Repositories(ctx, "", func(names []string) error {
+	err := c.all().Repositories(ctx, "", func(names []string) error {
 		for _, name := range names {
 			repo := c.repository(registry.Reference{Registry: r.Name, Repository: name})
 			err := repo.Tags(ctx, "", func(tags []string) error {

@@ -40,12 +40,14 @@ func files(c *cluster.Cluster) step.Files {
 	user, password := c.RegistryLogin()
 	hash, err := c.Certs.Hash(pki.Registry, cluster.RegistryUser, password)
 	c.Check(err)
+	secret, err := c.Certs.Password(pki.Registry, "http") // uploads outlive a restart
+	c.Check(err)
 	config := templates.Render("registry/config", struct {
-		Dir, Cert, Key, Users string
-		Port                  int
-	}{c.Spec.Registry.DataDir, dir + "tls.crt", dir + "tls.key", dir + "htpasswd", c.RegistryPort()})
+		Dir, Secret, Cert, Key, Users string
+		Port                          int
+	}{c.Spec.Registry.DataDir, secret.Reveal(), dir + "tls.crt", dir + "tls.key", dir + "htpasswd", c.RegistryPort()})
 	return step.Files{What: "registry", List: []step.File{
-		{Path: dir + "config.yml", Content: config, Mode: 0o644},
+		{Path: dir + "config.yml", Content: config, Mode: 0o600},
 		{Path: dir + "htpasswd", Content: step.Content(user + ":" + hash + "\n"), Mode: 0o600},
 		{Path: dir + "tls.crt", Content: cert.Cert, Mode: 0o644},
 		{Path: dir + "tls.key", Content: step.Content(cert.Key.Reveal()), Mode: 0o600},
