@@ -16,6 +16,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // places reads a hosts.toml as containerd does: the tables of [host] in their order, and last the server.
@@ -69,8 +70,26 @@ func (c *Call) pullFrom(repo *url.URL, place map[string]string, tag string) (dig
 	roots := x509.NewCertPool()
 	ca, _ := c.Get(place["ca"])
 	roots.AppendCertsFromPEM([]byte(ca))
+	var conns []net.Conn
+	var mu sync.Mutex
+	defer func() { // at once: TLS would wait for the other side to take leave, too
+		mu.Lock()
+		defer mu.Unlock()
+		for _, conn := range conns {
+			conn.Close()
+		}
+	}()
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := c.dialName(ctx, network, address)
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			conns = append(conns, conn)
+		}
+		return conn, err
+	}
 	client := &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true, DialContext: c.dialName, TLSClientConfig: &tls.Config{RootCAs: roots, InsecureSkipVerify: place["skip_verify"] == "true"},
+		MaxConnsPerHost: 1, DialContext: dial, TLSClientConfig: &tls.Config{RootCAs: roots, InsecureSkipVerify: place["skip_verify"] == "true"},
 	}}
 	get := func(kind, what string) ([]byte, error) {
 		req, err := http.NewRequestWithContext(c.Context, http.MethodGet, repo.String()+"/"+kind+"/"+what, nil)
