@@ -122,7 +122,7 @@ var machineChecks = []check{
 		}
 		return Finding{
 			Found: strings.Join(f.Filled, " ") + " not empty", Needed: "empty directories, as kubexm delete cluster empties them",
-			Fix: "remove what is in there (another container engine's?), or choose spec.etcd.dataDir and spec.runtime.dataRoot elsewhere",
+			Fix: "remove what is in there (another container engine's?), or choose spec.etcd.dataDir, runtime.dataRoot and registry.dataDir elsewhere",
 		}
 	}},
 	{"ports", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {

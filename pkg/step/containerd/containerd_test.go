@@ -1,6 +1,7 @@
 package containerd_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,6 +9,8 @@ import (
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/runner/runnertest"
+	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/step/containerd"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
@@ -57,5 +60,42 @@ func TestRegistries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			golden.Equal(t, clustertest.Text(containerd.Registries(clustertest.New(t, spec, nil))...))
 		})
+	}
+}
+
+// TestForgotten has a registry leave the configuration: what others wrote of registries stays.
+func TestForgotten(t *testing.T) {
+	h := runnertest.Debian12("node2")
+	h.Put("/etc/containerd/certs.d/theirs.example.com/hosts.toml", "server = \"http://theirs.example.com\"\n", 0o644)
+	apply := func(spec string) (changed int) {
+		for _, s := range containerd.Registries(clustertest.New(t, spec, nil)) {
+			c, err := s.Precheck(t.Context(), h.Runner())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c == nil {
+				continue
+			}
+			changed++
+			if err := errors.Join(c.Run(t.Context()), step.Verify(t.Context(), h.Runner(), s, c)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return changed
+	}
+	const all, less = "  registry: {insecure: [a.example.com, \"b.example.com:5000\"]}\n", "  registry: {insecure: [\"b.example.com:5000\"]}\n"
+	if first, again := apply(all), apply(all); first != 1 || again != 0 {
+		t.Errorf("%d steps changed something, then %d", first, again)
+	}
+	if first, again := apply(less), apply(less); first != 1 || again != 0 {
+		t.Errorf("less: %d steps changed something, then %d", first, again)
+	}
+	for dir, want := range map[string]bool{"a.example.com": false, "b.example.com:5000": true, "theirs.example.com": true} {
+		if _, there := h.Get("/etc/containerd/certs.d/" + dir + "/hosts.toml"); there != want {
+			t.Errorf("%s is there: %t", dir, there)
+		}
+	}
+	if have, err := h.Runner().Exists(t.Context(), "/etc/containerd/certs.d/a.example.com"); err != nil || len(have) > 0 {
+		t.Errorf("%v, %v", have, err)
 	}
 }

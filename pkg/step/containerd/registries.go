@@ -54,7 +54,21 @@ func Registries(c *cluster.Cluster) []step.Step {
 	if files == nil {
 		return nil
 	}
-	return []step.Step{step.Files{What: "registries", List: files}}
+	return []step.Step{step.Files{What: "registries", List: files}, forgotten(files)}
+}
+
+// forgotten removes what kubexm has written of registries that the configuration has no more.
+func forgotten(files []step.File) step.Step {
+	var keep strings.Builder
+	for _, f := range files {
+		keep.WriteString(" " + f.Path) // of letters, digits, dots, hyphens and a colon
+	}
+	const each = `for f in ` + certsDir + `*/hosts.toml; do case '%s ' in *" $f "*) ;; *) if grep -qx '# Made by kubexm.' "$f" 2>/dev/null; then %s; fi;; esac; done`
+	return step.Command{
+		What:   "no other registries",
+		Unless: fmt.Sprintf(each, keep.String(), "exit 1"),
+		Run:    fmt.Sprintf(each, keep.String(), `rm -f "$f" "${f%/*}/ca.crt"; rmdir "${f%/*}" 2>/dev/null || true`),
+	}
 }
 
 func caFile(registry string) string { return certsDir + registry + "/ca.crt" }
