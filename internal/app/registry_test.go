@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
@@ -88,4 +89,59 @@ func sorted(text string) string {
 	lines := strings.Split(text, "\n")
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
+}
+
+// TestRegistryOnNodes has the registry on a machine that is something else, too, and a store of two architectures.
+func TestRegistryOnNodes(t *testing.T) {
+	for name, c := range map[string]struct {
+		row, host string
+		archs     []string
+	}{
+		"a worker":                       {"row1", "node2", nil},
+		"a master":                       {"row2", "node1", nil},
+		"a worker, of two architectures": {"row3", "node2", []string{"arm64", "amd64"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config := row(t, c.row) + "  roleGroups: {registry: [" + c.host + "]}\n  registry: {auth: {registry.kubexm.local: {username: nodes, password: hunter2}}}\n"
+			var w *world
+			if c.archs == nil {
+				w = newWorld(t, config, "")
+			} else {
+				u := resourcetest.New()
+				defer u.Close()
+				w = newWorld(t, config, u.Mirrors())
+				o := app.Options{File: w.file, Workdir: w.dir}
+				d, err := app.NewDownload(t.Context(), o, app.Selection{Archs: c.archs})
+				w.must(err)
+				_, err = d.Run(app.Bundle{})(t.Context(), o)
+				w.must(err)
+			}
+			bubble(t, func(t *testing.T) {
+				before := w.snapshot()
+				_, err := w.attempt(t.Context()).create()
+				w.must(err)
+				after := w.snapshot()
+				a := w.attempt(t.Context())
+				if res, err := a.create(); err != nil || res.Summary.OK != res.Summary.Total {
+					t.Errorf("second run: %+v, %v", res, err)
+				}
+				same(t, "hosts after the second run", after, w.snapshot())
+				content, err := app.ListRegistry(a.ctx, w.attempt(t.Context()).Options)
+				w.must(err)
+				for _, i := range content.Images {
+					if have := w.hosts["node1"].Images()[i.Repository+":"+i.Tag]; have != i.Digest && have != "" || len(i.Archs) != len(c.archs) {
+						t.Errorf("node1 has %s, the registry %+v", have, i)
+					}
+				}
+				if strings.Contains(after+strings.Join(a.Notices, ""), "hunter2") {
+					t.Error("the password is in plain text on a host, or told")
+				}
+				w.live()
+				_, err = w.attempt(t.Context()).delete()
+				w.must(err)
+				same(t, "hosts after delete", before, w.snapshot())
+			})
+		})
+	}
 }
