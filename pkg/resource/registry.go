@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -29,10 +30,10 @@ import (
 // Registry is a registry that images of the store are pushed to. A step may hold one: what
 // is secret does not marshal.
 type Registry struct {
-	Name     string        // what references to its images begin with: registry.example.com:5000
-	Address  string        // where it listens: 10.0.0.21:5000
-	CA       []byte        `json:"-"` // PEM, of the authority that signed its certificate
-	User     string        `json:"user"`
+	Name     string // what references to its images begin with: registry.example.com:5000
+	Address  string // where it listens: 10.0.0.21:5000
+	CA       []byte `json:"-"` // PEM, of the authority that signed its certificate
+	User     string
 	Password secret.Secret `json:"-"`
 
 	Dial func(ctx context.Context, network, address string) (net.Conn, error) `json:"-"` // nil: from this machine
@@ -53,6 +54,9 @@ func (r Registry) place(ref string) (registry.Reference, error) {
 	}
 	return registry.Reference{Registry: r.Name, Repository: RepositoryName(from.Registry + "/" + from.Repository), Reference: from.Reference}, nil
 }
+
+// atATime is how many requests a registry gets side by side.
+const atATime = 8
 
 // client is connections to a registry, to be closed. The registry wants to know who calls: it is told at once.
 type client struct {
@@ -77,6 +81,7 @@ func (r Registry) connect() client {
 	roots.AppendCertsFromPEM(r.CA)
 	t := &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: 10 * time.Second,
+		ResponseHeaderTimeout: 2 * time.Minute, MaxIdleConnsPerHost: atATime,
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) { return dial(ctx, network, r.Address) },
 	}
 	return client{&http.Client{Transport: t}, r, t.CloseIdleConnections}
@@ -98,16 +103,20 @@ func (r Registry) Ping(ctx context.Context) error {
 	return r.explain(c.all().Ping(ctx))
 }
 
-// explain says what to do about an error of the registry.
+// explain says what to do about an error of the registry. One of the way there may pass.
 func (r Registry) explain(err error) error {
-	if refused := (*errcode.ErrorResponse)(nil); errors.As(err, &refused) && (refused.StatusCode == http.StatusUnauthorized || refused.StatusCode == http.StatusForbidden) {
+	var refused *errcode.ErrorResponse
+	var broken *net.OpError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused) && (refused.StatusCode == http.StatusUnauthorized || refused.StatusCode == http.StatusForbidden):
 		return fault.Advise(fmt.Errorf("registry %s does not let user %s in: %w", r.Name, r.User, err),
 			"run kubexm create cluster again: it brings the registry's users to what the configuration says")
+	case errors.As(err, &broken), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fault.Transient(fault.Advise(fmt.Errorf("registry %s: %w", r.Name, err), "see on its host whether it runs: journalctl -u registry"))
 	}
-	if err != nil {
-		return fmt.Errorf("registry %s: %w", r.Name, err)
-	}
-	return nil
+	return fmt.Errorf("registry %s: %w", r.Name, err)
 }
 
 // Tagged is an image in a registry.
@@ -126,7 +135,7 @@ func (r Registry) List(ctx context.Context) ([]Tagged, error) {
 	var mu sync.Mutex
 	found := []Tagged{}
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(8)
+	g.SetLimit(atATime)
 	look := func(repo *remote.Repository, tag string) error {
 		t, err := inspect(ctx, repo, tag)
 		mu.Lock()
@@ -250,7 +259,7 @@ func (s *Store) Lacks(ctx context.Context, r Registry, refs ...string) ([]string
 	defer c.close()
 	lacks := make([]bool, len(refs))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(8)
+	g.SetLimit(atATime)
 	for i, ref := range refs {
 		g.Go(func() error {
 			want, err := s.top(ctx, l, ref)

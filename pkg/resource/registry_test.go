@@ -160,13 +160,16 @@ func TestPushFails(t *testing.T) {
 	}{
 		"another password":  {func(r *Registry) { r.Password = secret.New("hunter3") }, pause, "does not let user nodes in", true},
 		"another authority": {func(r *Registry) { r.CA = nil }, pause, "certificate", false},
-		"nobody there":      {func(r *Registry) { r.Address = "127.0.0.1:1" }, pause, "connection refused", false},
+		"nobody there":      {func(r *Registry) { r.Address = "127.0.0.1:1" }, pause, "connection refused", true},
 		"not in the store":  {func(*Registry) {}, nginx, "is not in the store", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newPrivate(t)
 			c.spoil(&r.Registry)
 			err := s.Push(t.Context(), r.Registry, nil, c.ref)
+			if fault.IsTransient(err) != (name == "nobody there") {
+				t.Errorf("transient: %t", fault.IsTransient(err))
+			}
 			if err == nil || !strings.Contains(err.Error(), c.error) || strings.Contains(err.Error(), "hunter") || (fault.Advice(err) != "") != c.advice {
 				t.Errorf("%v, advice %q", err, fault.Advice(err))
 			}
