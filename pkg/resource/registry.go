@@ -200,7 +200,8 @@ func tree(ctx context.Context, from content.Fetcher, top ocispec.Descriptor) (al
 		}
 		return err
 	}
-	return all, add(top)
+	err = add(top)
+	return all, err
 }
 
 // top is what the tag of an image means in a registry that the store is pushed to: its manifest, or
@@ -255,6 +256,12 @@ func (s *Store) Lacks(ctx context.Context, r Registry, refs ...string) ([]string
 	if err != nil {
 		return nil, err
 	}
+	wanted := make([]ocispec.Descriptor, len(refs))
+	for i, ref := range refs {
+		if wanted[i], err = s.top(ctx, l, ref); err != nil {
+			return nil, err
+		}
+	}
 	c := r.connect()
 	defer c.close()
 	lacks := make([]bool, len(refs))
@@ -262,24 +269,27 @@ func (s *Store) Lacks(ctx context.Context, r Registry, refs ...string) ([]string
 	g.SetLimit(atATime)
 	for i, ref := range refs {
 		g.Go(func() error {
-			want, err := s.top(ctx, l, ref)
-			if err != nil {
-				return err
-			}
 			place, err := r.place(ref)
 			if err != nil {
 				return err
 			}
 			have, err := c.repository(place).Resolve(ctx, place.Reference)
-			lacks[i] = errors.Is(err, errdef.ErrNotFound) || err == nil && have.Digest != want.Digest
-			if lacks[i] {
+			if errors.Is(err, errdef.ErrNotFound) {
+				lacks[i] = true
 				return nil
 			}
+			lacks[i] = have.Digest != wanted[i].Digest
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return nil, r.explain(err)
 	}
-	return slices.DeleteFunc(slices.Clone(refs), func(ref string) bool { return !lacks[slices.Index(refs, ref)] }), nil
+	var all []string
+	for i, ref := range refs {
+		if lacks[i] {
+			all = append(all, ref)
+		}
+	}
+	return all, nil
 }
