@@ -4,35 +4,26 @@ package e2e
 
 import (
 	"encoding/json"
-	"net/http"
-	"os/exec"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
 
 	"github.com/kubexm/kubexm/pkg/util/fault"
-	"github.com/kubexm/kubexm/test/testbed/mirror"
 )
 
-// A worker is the registry, too; nodes have no other place to pull from.
+// TestRegistry has a worker be the private registry, with the cable cut: nodes have no other place to pull from.
 func TestRegistry(t *testing.T) {
-	defer the.shrink(t)
 	const name = "registry.kubexm.local"
 	role := host(1, "roles", []any{"worker", "registry"})
-	online := newCluster(t, 1, where{work: filepath.Join(the.dir, "registry-online")}, impatient, role)
 	bundle := filepath.Join(the.dir, "registry.tar.zst")
-	online.run(t, "download", "--export", bundle).ok(t)
-	c := newCluster(t, 1, where{work: filepath.Join(the.dir, "registry")}, impatient, role, set("source.offline", true))
-	if out, err := exec.CommandContext(t.Context(), the.program, "import", bundle, "--workdir", c.work).CombinedOutput(); err != nil {
-		t.Fatalf("import: %v\n%s", err, out)
-	}
-	var asked atomic.Int64
-	count := func(*http.Request) mirror.Fault {
-		asked.Add(1)
-		return mirror.Fault{}
-	}
-	the.fault.Store(&count)
-	defer the.fault.Store(nil)
+	newCluster(t, 1, where{work: filepath.Join(the.dir, "registry-online")}, impatient, role).
+		run(t, "download", "--os", "debian12,debian13", "--export", bundle).ok(t)
+	must(t, the.bed.Isolate(t.Context()))
+	defer func() { must(t, the.bed.Release(t.Context())) }()
+	c := newCluster(t, 1, where{work: filepath.Join(the.dir, "registry")}, impatient, role, set("source.offline", true),
+		set("dns.coredns.upstream", []any{the.nodes[1].Address}))
+	c.isolated = true
+	c.run(t, "import", bundle).ok(t)
+	c.built = true
 	t.Run("pulled", func(t *testing.T) {
 		restoreMachines(t)
 		before := the.snapshots(t)
@@ -51,24 +42,24 @@ func TestRegistry(t *testing.T) {
 		asBefore(t, before)
 		c.run(t, "registry", "list").fails(t, fault.ExitFailed, "there is no cluster")
 	})
-	t.Run("life", func(t *testing.T) { cycle(t, c) })
-	if n := asked.Load(); n > 0 {
-		t.Errorf("%d requests were made for what the bundle holds", n)
+	cycle(t, c)
+	switch n, err := the.bed.Tried(t.Context()); {
+	case err != nil:
+		t.Error(err)
+	case n > 0:
+		t.Errorf("%d packets wanted out", n)
 	}
 }
 
 // content lists what is in the private registry, by the names that images have elsewhere.
 func content(t *testing.T, c *cluster) (refs []string) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), the.program, "registry", "list", "-f", c.file, "--workdir", c.work, "-o", "json").Output()
-	if err != nil {
-		t.Fatalf("registry list: %v", err)
-	}
+	said := c.run(t, "registry", "list", "-o", "json").ok(t)
 	var list struct {
 		Images []struct{ Repository, Tag string }
 	}
-	if err := json.Unmarshal(out, &list); err != nil || len(list.Images) == 0 {
-		t.Fatalf("registry list: %v\n%s", err, out)
+	if err := json.Unmarshal(said.stdout.Bytes(), &list); err != nil || len(list.Images) == 0 {
+		t.Fatalf("registry list: %v\n%s", err, said.stdout.String())
 	}
 	for _, i := range list.Images {
 		refs = append(refs, i.Repository+":"+i.Tag)
