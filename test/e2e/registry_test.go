@@ -8,11 +8,13 @@ import (
 	"testing"
 
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/test/testbed/build"
 )
 
 // TestRegistry has a worker be the private registry, with the cable cut: nodes have no other place to pull from.
 func TestRegistry(t *testing.T) {
 	const name = "registry.kubexm.local"
+	must(t, the.builder.Build(t.Context(), []build.Component{find(t, "registry")}))
 	role := host(1, "roles", []any{"worker", "registry"})
 	bundle := filepath.Join(the.dir, "registry.tar.zst")
 	newCluster(t, 1, where{work: filepath.Join(the.dir, "registry-online")}, impatient, role).

@@ -48,6 +48,9 @@ func TestFind(t *testing.T) {
 		}
 		seen[c.Name] = true
 	}
+	if seen["registry"] {
+		t.Error("every cluster waits for the build of a registry")
+	}
 	if len(seen) < 10 {
 		t.Errorf("only %v in the default set", seen)
 	}
