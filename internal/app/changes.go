@@ -30,7 +30,7 @@ const resolvedFile = "resolved.yaml"
 
 var (
 	// emptied are the directories that delete empties.
-	emptied = regexp.MustCompile(`^(etcd\.dataDir|runtime\.dataRoot)$`)
+	emptied = regexp.MustCompile(`^(etcd\.dataDir|runtime\.dataRoot|registry\.dataDir)$`)
 
 	// begun are fields that cannot change once a cluster is begun.
 	begun = regexp.MustCompile(emptied.String() + `|^(kubernetes\.(type|version|dnsDomain|nodeCidrMaskSize)|etcd\.(type|version)|runtime\.type|` +

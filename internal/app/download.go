@@ -154,7 +154,7 @@ spec:
   - {name: node1, address: 192.0.2.1, roles: [master, etcd]}
   - {name: node2, address: 192.0.2.2, roles: [master, etcd]}
   - {name: node3, address: 192.0.2.3, roles: [master, etcd]}
-  - {name: node4, address: 192.0.2.4, roles: [worker]}
+  - {name: node4, address: 192.0.2.4, roles: [worker, registry]}
 `
 
 const anyCluster = `  network: {plugin: flannel}
@@ -272,6 +272,12 @@ func Import(ctx context.Context, o Options, files []string, keys string) (*Resul
 // runHere runs a pipeline that only concerns the control machine. It is no run of a
 // cluster, and not recorded.
 func (o *Options) runHere(ctx context.Context, p plan.Pipeline, res *Result) error {
+	here := runner.New(plan.Control, connector.Local())
+	return o.runOn(ctx, p, res, func(string) (*runner.Runner, error) { return here, nil })
+}
+
+// runOn runs a pipeline that changes nothing of a cluster, and is not recorded.
+func (o *Options) runOn(ctx context.Context, p plan.Pipeline, res *Result, hosts func(string) (*runner.Runner, error)) error {
 	graph, err := plan.New(p)
 	if err != nil {
 		return fmt.Errorf("planning: %w", err)
@@ -279,11 +285,7 @@ func (o *Options) runHere(ctx context.Context, p plan.Pipeline, res *Result) err
 	if o.Begin != nil {
 		o.Begin(res.Cluster, graph)
 	}
-	here := runner.New(plan.Control, connector.Local())
-	e := &engine.Engine{
-		Hosts: func(string) (*runner.Runner, error) { return here, nil },
-		Sink:  o.Sink, Stop: o.Stop, Limits: engine.Limits{PerHost: o.Parallel},
-	}
+	e := &engine.Engine{Hosts: hosts, Sink: o.Sink, Stop: o.Stop, DryRun: o.DryRun, Limits: engine.Limits{PerHost: o.Parallel}}
 	start := time.Now()
 	res.Summary, err = e.Run(ctx, graph)
 	res.Elapsed = time.Since(start)

@@ -116,7 +116,7 @@ func (e ending) check(t *testing.T, w *world, rebooted string) {
 
 // eachMoment tests all rows, at some moments of their runs, side by side.
 func eachMoment(t *testing.T, some int, last func(ending) int, test func(*testing.T, *world, ending, int)) {
-	for _, name := range rows(t, basic) {
+	for _, name := range append(rows(t, basic), "registry") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := undisturbed(t, name)
@@ -238,7 +238,7 @@ func TestPowerCut(t *testing.T) {
 // TestDeleteKilled kills kubexm, or a host's power, while a cluster is deleted, and
 // deletes it again.
 func TestDeleteKilled(t *testing.T) {
-	for _, name := range rows(t, basic) {
+	for _, name := range append(rows(t, basic), "registry") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			config := smaller(row(t, name))

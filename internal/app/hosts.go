@@ -36,6 +36,14 @@ func (e *HostError) Unwrap() error { return e.Err }
 
 // dialAll connects to every host, and returns those that cannot be reached.
 func (s *session) dialAll(ctx context.Context) []*HostError {
+	dial := s.dialer()
+	slow := time.AfterFunc(3*time.Second, s.tellMissing)
+	defer slow.Stop()
+	return s.each(func(h *v1alpha1.Host) error { return dial(ctx, h) })
+}
+
+// dialer returns what connects to hosts, and keeps their connections.
+func (s *session) dialer() func(context.Context, *v1alpha1.Host) error {
 	dial := s.Dial
 	if dial == nil {
 		dial = s.dialSSH
@@ -43,9 +51,7 @@ func (s *session) dialAll(ctx context.Context) []*HostError {
 	s.bastions = map[connector.SSHConfig]func() (connector.Connector, error){}
 	s.hosts = map[string]*runner.Runner{plan.Control: runner.New(plan.Control, connector.Local())}
 	known := filepath.Join(s.dir, "known_hosts")
-	slow := time.AfterFunc(3*time.Second, s.tellMissing)
-	defer slow.Stop()
-	return s.each(func(h *v1alpha1.Host) error {
+	return func(ctx context.Context, h *v1alpha1.Host) error {
 		conn, err := dial(ctx, h, known)
 		if err != nil {
 			return err
@@ -54,7 +60,7 @@ func (s *session) dialAll(ctx context.Context) []*HostError {
 		defer s.mu.Unlock()
 		s.hosts[h.Name] = runner.New(h.Name, conn)
 		return nil
-	})
+	}
 }
 
 // tellMissing names the hosts that do not answer yet.
@@ -86,7 +92,7 @@ func (s *session) gather(ctx context.Context) (facts map[string]*runner.Facts, f
 		}
 		ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer in %s", patience))
 		defer cancel()
-		f, err := r.Facts(ctx, cluster.DataDirs(&s.config.Spec)...)
+		f, err := r.Facts(ctx, cluster.DataDirs(&s.config.Spec, h)...)
 		if err != nil {
 			return err
 		}

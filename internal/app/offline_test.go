@@ -27,7 +27,7 @@ func TestOffline(t *testing.T) {
 	if raceDetector {
 		some = basic
 	}
-	for _, name := range rows(t, some) {
+	for _, name := range append(rows(t, some), "registry") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			u := resourcetest.New()

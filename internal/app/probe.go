@@ -85,7 +85,10 @@ func (p *probe) all(ctx context.Context, failed map[string]error) {
 		if h.Is(v1alpha1.RoleEtcd) {
 			ask(p.etcd)
 		}
-		if h.Is(v1alpha1.RoleMaster) || h.Is(v1alpha1.RoleEtcd) {
+		if h.Is(v1alpha1.RoleRegistry) {
+			ask(p.registry)
+		}
+		if slices.Contains(p.cluster.Control(), h.Name) {
 			ask(p.certificates)
 		}
 	}
@@ -163,6 +166,15 @@ func (p *probe) etcd(ctx context.Context, r *runner.Runner) {
 	p.component(r.Host, "etcd", etcdHealth(ctx, r, url, conf))
 }
 
+// registry asks the private registry as nodes do.
+func (p *probe) registry(ctx context.Context, r *runner.Runner) {
+	ctx, cancel := context.WithTimeout(ctx, probePatience)
+	defer cancel()
+	at := p.cluster.Registry()
+	at.Dial = r.Dial
+	p.component(r.Host, "registry", at.Ping(ctx))
+}
+
 // get asks for a page from where the host is.
 func get(ctx context.Context, r *runner.Runner, url string, conf *tls.Config) ([]byte, error) {
 	return ask(ctx, r, http.MethodGet, url, nil, conf)
@@ -191,7 +203,7 @@ func ask(ctx context.Context, r *runner.Runner, method, url string, body []byte,
 
 // certificates looks for the one of a host that expires first.
 func (p *probe) certificates(ctx context.Context, r *runner.Runner) {
-	out, err := r.Sh(ctx, `for f in /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt /etc/ssl/etcd/ssl/*.pem; do
+	out, err := r.Sh(ctx, `for f in /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt /etc/ssl/etcd/ssl/*.pem /etc/registry/*.crt; do
 case $f in *-key.pem) ;; *) if [ -f "$f" ]; then echo "# $f"; cat "$f"; fi ;; esac
 done`)
 	if err != nil {

@@ -63,6 +63,15 @@ type Expiry struct {
 	Expires time.Time `json:"expires"`
 }
 
+// checkMade refuses to look at a cluster that was not made.
+func (s *session) checkMade() error {
+	if _, err := os.Stat(filepath.Join(s.dir, resolvedFile)); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	err := fmt.Errorf("there is no cluster %s: nothing of it is in %s", s.config.Metadata.Name, s.dir)
+	return fault.Advise(err, "make it with kubexm create cluster, or name the --workdir that it was made in")
+}
+
 // Status looks how a cluster is. What cannot be asked is told as a problem; an
 // error means that nothing is known at all. Nothing is changed, and no lock is
 // taken: it answers during a run, too.
@@ -72,9 +81,8 @@ func Status(ctx context.Context, o Options) (*ClusterStatus, error) {
 		return nil, err
 	}
 	defer s.close()
-	if _, err := os.Stat(filepath.Join(s.dir, resolvedFile)); errors.Is(err, fs.ErrNotExist) {
-		err := fmt.Errorf("there is no cluster %s: nothing of it is in %s", s.config.Metadata.Name, s.dir)
-		return nil, fault.Advise(err, "make it with kubexm create cluster, or name the --workdir that it was made in")
+	if err := s.checkMade(); err != nil {
+		return nil, err
 	}
 	failed := map[string]error{}
 	for _, e := range s.dialAll(ctx) {

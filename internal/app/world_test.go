@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -40,6 +41,7 @@ type world struct {
 	servers  map[string]func() (net.Conn, error) // by host: the API servers that run
 	kubelets map[string]bool                     // run and may register their nodes
 	etcd31   *etcd31                             // the etcd that is not kubexm's; nil: there is none
+	registry http.Handler                        // what was pushed to the private registry; nil: nothing
 }
 
 var addresses = map[string]string{
@@ -139,6 +141,8 @@ func (w *world) programs(h *runnertest.Host) {
 		defer w.mu.Unlock()
 		delete(w.kubelets, h.Name)
 	}
+	h.OnStart["registry.service"] = w.serveRegistry
+	h.OnStop["registry.service"] = func(h *runnertest.Host) { w.serveAt(addresses[h.Name]+":443", nil) }
 	h.OnStart["etcd.service"] = func(h *runnertest.Host) error { w.etcd(h); return nil }
 	h.OnStart["kube-apiserver.service"] = w.serve
 	h.OnStop["kube-apiserver.service"] = func(h *runnertest.Host) { w.down(h) }

@@ -107,17 +107,21 @@ func (c *Cluster) Workers() []string {
 	return slices.DeleteFunc(c.Nodes(), func(n string) bool { return c.Host(n).Is(v1alpha1.RoleMaster) })
 }
 
-// SpareWorkers returns the workers that the control plane does without: they are no
-// members of etcd.
+// SpareWorkers returns the workers that the control plane does without: they are neither
+// members of etcd nor the registry.
 func (c *Cluster) SpareWorkers() []string {
-	return slices.DeleteFunc(c.Workers(), func(n string) bool { return c.Host(n).Is(v1alpha1.RoleEtcd) })
+	control := c.Control()
+	return slices.DeleteFunc(c.Workers(), func(n string) bool { return slices.Contains(control, n) })
 }
 
 // Etcd returns the hosts that are etcd members.
 func (c *Cluster) Etcd() []string { return c.Hosts(v1alpha1.RoleEtcd) }
 
-// Control returns the hosts that the control plane needs: masters and etcd members.
-func (c *Cluster) Control() []string { return c.Hosts(v1alpha1.RoleMaster, v1alpha1.RoleEtcd) }
+// Control returns the hosts that the control plane needs: masters, etcd members, and the
+// registry that its images come from.
+func (c *Cluster) Control() []string {
+	return c.Hosts(v1alpha1.RoleMaster, v1alpha1.RoleEtcd, v1alpha1.RoleRegistry)
+}
 
 // FirstMaster is the master on which the cluster is made, and through which
 // kubexm talks to the API.
@@ -225,14 +229,17 @@ func (c *Cluster) EtcdPrefix() string {
 	return "/" + strings.Trim(cmp.Or(c.Spec.Kubernetes.APIServer.ExtraArgs["etcd-prefix"], "registry"), "/") + "/"
 }
 
-// DataDirs are the directories that the configuration chooses for data. They must be empty at first, and
+// DataDirs are the directories that the configuration chooses for data on a host. They must be empty at first, and
 // deleting the cluster empties them.
-func DataDirs(s *v1alpha1.Spec) []string {
-	root := cmp.Or(s.Runtime.DataRoot, DefaultDataRoot)
-	if s.Etcd.DataDir == "" { // kubexm runs no etcd
-		return []string{root}
+func DataDirs(s *v1alpha1.Spec, h *v1alpha1.Host) []string {
+	dirs := []string{cmp.Or(s.Runtime.DataRoot, DefaultDataRoot)}
+	if s.Etcd.DataDir != "" { // else kubexm runs no etcd
+		dirs = append([]string{s.Etcd.DataDir}, dirs...)
 	}
-	return []string{s.Etcd.DataDir, root}
+	if h.Is(v1alpha1.RoleRegistry) {
+		dirs = append(dirs, s.Registry.DataDir)
+	}
+	return dirs
 }
 
 // Minor is the minor version of Kubernetes: 37 of v1.37.0.

@@ -247,6 +247,25 @@ func TestPreflightConfigured(t *testing.T) {
 	}
 }
 
+// TestRegistryPreflight has a registry host without a kubelet whose port is taken and whose disk is small.
+func TestRegistryPreflight(t *testing.T) {
+	config := strings.Replace(clustertest.Alone, "}]\n", "}, {name: node2, address: 10.0.0.12, roles: [registry]}]\n", 1)
+	c := clustertest.Parse(t, strings.Replace(config, "master, worker", "master, etcd, worker", 1), well(func(f *runner.Facts) {
+		f.Listening[443], f.Filled = "nginx", []string{"/var/lib/registry"}
+		f.Disks = []runner.Disk{{Path: "/var/lib/registry", Mount: "/var", FreeMiB: 4999}, {Path: "/usr/local/bin", Mount: "/", FreeMiB: 9999}}
+		f.Tried = map[string]string{"10.0.0.12:443": "no answer in 2 seconds"}
+	}))
+	got := []string{}
+	for _, f := range c.Preflight(nil) {
+		got = append(got, f.Host+" "+f.Check+" "+f.Found)
+	}
+	want := "node1 leftovers /var/lib/registry not empty; node1 reachability port 443 of node2: no answer in 2 seconds; node2 disk 4999 MiB free in /var; " +
+		"node2 leftovers /var/lib/registry not empty; node2 ports port 443 (by nginx) taken"
+	if text := strings.Join(got, "; "); text != want {
+		t.Errorf("got  %s\nwant %s", text, want)
+	}
+}
+
 // TestLinks shows who tries whom in a large cluster.
 func TestLinks(t *testing.T) {
 	conf, facts := &v1alpha1.Cluster{}, map[string]*runner.Facts{}

@@ -109,7 +109,7 @@ func (c *Cluster) version(component string) string {
 		"etcd": c.Spec.Etcd.Version, "containerd": c.Spec.Runtime.Version, "runc": c.Versions.Runc,
 		"cni-plugins": c.Versions.CNI, "crictl": c.Versions.Crictl, "coredns": c.Versions.CoreDNS, "pause": c.Versions.Pause,
 		"flannel": c.Spec.Network.Flannel.Version, "flannel-cni": c.Versions.FlannelCNI,
-		"haproxy": c.Versions.HAProxy, "nginx": c.Versions.Nginx, "kube-vip": c.Versions.KubeVIP,
+		"haproxy": c.Versions.HAProxy, "nginx": c.Versions.Nginx, "kube-vip": c.Versions.KubeVIP, "registry": c.Versions.Registry,
 	}[component]
 	if v == "" {
 		v = c.Spec.Kubernetes.Version
@@ -202,6 +202,7 @@ func (c *Cluster) Components(host string) []string {
 	add(master && !c.Kubeadm(), "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 	add(master, "kubectl")
 	add(h.Is(v1alpha1.RoleEtcd) && c.Spec.Etcd.Type == v1alpha1.TypeKubexm, "etcd")
+	add(h.Is(v1alpha1.RoleRegistry), "registry")
 	return all
 }
 
@@ -226,7 +227,7 @@ func Needs(clusters ...*Cluster) (all []resource.Item) {
 		}
 	}
 	for _, c := range clusters {
-		for _, h := range c.Hosts(v1alpha1.RoleMaster, v1alpha1.RoleWorker, v1alpha1.RoleEtcd) {
+		for _, h := range c.Hosts(v1alpha1.RoleMaster, v1alpha1.RoleWorker, v1alpha1.RoleEtcd, v1alpha1.RoleRegistry) {
 			for _, name := range c.Components(h) {
 				add(resource.Item{Artifact: c.Artifact(name, h)})
 			}

@@ -122,7 +122,7 @@ var machineChecks = []check{
 		}
 		return Finding{
 			Found: strings.Join(f.Filled, " ") + " not empty", Needed: "empty directories, as kubexm delete cluster empties them",
-			Fix: "remove what is in there (another container engine's?), or choose spec.etcd.dataDir and spec.runtime.dataRoot elsewhere",
+			Fix: "remove what is in there (another container engine's?), or choose spec.etcd.dataDir, runtime.dataRoot and registry.dataDir elsewhere",
 		}
 	}},
 	{"ports", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
@@ -189,6 +189,9 @@ func (c *Cluster) ports(h *v1alpha1.Host) []int {
 	}
 	if h.Is(v1alpha1.RoleEtcd) {
 		ports = append(ports, 2379, 2380, 2381)
+	}
+	if h.Is(v1alpha1.RoleRegistry) {
+		ports = append(ports, c.RegistryPort())
 	}
 	return ports
 }

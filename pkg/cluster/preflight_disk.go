@@ -25,7 +25,7 @@ const (
 func (c *Cluster) stores(h *v1alpha1.Host) []store {
 	p := c.Spec.Preflight
 	var all []store
-	if isNode(h) || h.Is(v1alpha1.RoleEtcd) {
+	if isNode(h) || h.Is(v1alpha1.RoleEtcd) || h.Is(v1alpha1.RoleRegistry) {
 		all = append(all, store{path: runner.BinDir, mib: binDirMiB})
 	}
 	if isNode(h) {
@@ -33,6 +33,9 @@ func (c *Cluster) stores(h *v1alpha1.Host) []store {
 	}
 	if h.Is(v1alpha1.RoleEtcd) {
 		all = append(all, store{path: c.Spec.Etcd.DataDir, mib: p.MinEtcdDiskMiB})
+	}
+	if h.Is(v1alpha1.RoleRegistry) {
+		all = append(all, store{path: c.Spec.Registry.DataDir, mib: p.MinRegistryDiskMiB})
 	}
 	return all
 }

@@ -221,6 +221,7 @@ var flows = []struct {
 	{from: roles("master etcd"), to: roles("etcd"), port: func(*Cluster) int { return 2379 }},
 	{from: roles("etcd"), to: roles("etcd"), port: func(*Cluster) int { return 2380 }},
 	{from: roles("master"), to: roles("master worker"), port: func(*Cluster) int { return 10250 }}, // kubelets: logs, exec
+	{from: roles("master worker"), to: roles("registry"), port: (*Cluster).RegistryPort},
 }
 
 func roles(names string) (all []v1alpha1.Role) {

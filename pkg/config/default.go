@@ -43,6 +43,7 @@ func Default(c *v1alpha1.Cluster) {
 	}
 	defaultVersions(s)
 	defaultLoadBalancer(s)
+	defaultRegistry(s)
 	if s.Source.Zone == "" {
 		s.Source.Zone = os.Getenv("KXZONE")
 	}
@@ -89,6 +90,23 @@ func defaultLoadBalancer(s *v1alpha1.Spec) {
 	case v1alpha1.BalancerKubeVIP:
 		lb.KubeVIP = cmp.Or(lb.KubeVIP, &v1alpha1.KubeVIP{})
 		lb.KubeVIP.Mode = cmp.Or(lb.KubeVIP.Mode, "arp")
+	}
+}
+
+func defaultRegistry(s *v1alpha1.Spec) {
+	if len(hostsWith(s, v1alpha1.RoleRegistry)) > 0 {
+		s.Registry = cmp.Or(s.Registry, &v1alpha1.Registry{})
+		r := s.Registry
+		r.Type = cmp.Or(r.Type, v1alpha1.RegistryDistribution)
+		r.PrivateRegistry = cmp.Or(r.PrivateRegistry, "registry.kubexm.local")
+		r.DataDir = cmp.Or(r.DataDir, "/var/lib/registry")
+	}
+	if s.Registry == nil {
+		return
+	}
+	for name, a := range s.Registry.Auth {
+		a.CAFile = expandHome(a.CAFile)
+		s.Registry.Auth[name] = a
 	}
 }
 

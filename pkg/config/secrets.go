@@ -15,7 +15,7 @@ import (
 )
 
 // ResolveSecrets reads every passwordFrom, passphraseFrom and sudoPasswordFrom
-// of the hosts and their bastions, each source once, into the field beside it.
+// of the hosts, their bastions and of registries, each source once, into the field beside it.
 // run runs a shell command line on the control machine and returns its output.
 // A sudo password that is not given becomes the login password.
 func ResolveSecrets(ctx context.Context, c *v1alpha1.Cluster, run func(ctx context.Context, line string) (string, error)) (warnings Errors, err error) {
@@ -35,6 +35,7 @@ func ResolveSecrets(ctx context.Context, c *v1alpha1.Cluster, run func(ctx conte
 			r.credentials(ctx, &h.Bastion.Credentials)
 		}
 	}
+	r.registries(ctx, c.Spec.Registry)
 	return r.result(c)
 }
 
@@ -89,6 +90,18 @@ func (r *resolver) name(path string, c *v1alpha1.Connection) {
 	if c.Bastion != nil {
 		note("bastion.passwordFrom", c.Bastion.PasswordFrom)
 		note("bastion.passphraseFrom", c.Bastion.PassphraseFrom)
+	}
+}
+
+func (r *resolver) registries(ctx context.Context, all *v1alpha1.Registry) {
+	if all == nil {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(all.Auth)) {
+		a := all.Auth[name]
+		r.written[a.PasswordFrom] = authPath(name) + ".passwordFrom"
+		r.read(ctx, a.PasswordFrom, &a.Password)
+		all.Auth[name] = a
 	}
 }
 
@@ -156,6 +169,13 @@ func plainSecret(c *v1alpha1.Cluster) string {
 	for key, a := range c.Spec.Source.Access {
 		if !a.Password.IsZero() {
 			return accessPath(key) + ".password"
+		}
+	}
+	if reg := c.Spec.Registry; reg != nil {
+		for _, name := range slices.Sorted(maps.Keys(reg.Auth)) {
+			if !reg.Auth[name].Password.IsZero() {
+				return authPath(name) + ".password"
+			}
 		}
 	}
 	return ""

@@ -15,8 +15,6 @@ var unsupported = []struct {
 	path   string // list indexes left out
 	values string // only these values; empty: any
 }{
-	{"spec.hosts[].roles[]", "registry"},
-	{"spec.roleGroups.registry", ""},
 	{"spec.kubernetes.proxyMode", "none"},
 	{"spec.kubernetes.apiServer.audit", ""},
 	{"spec.kubernetes.apiServer.encryption", ""},
@@ -34,7 +32,8 @@ var unsupported = []struct {
 	{"spec.network.kubeRouter", ""},
 	{"spec.dns.nodeLocalDNS.enabled", "true"},
 	{"spec.dns.nodeLocalDNS.ip", ""},
-	{"spec.registry", ""},
+	{"spec.registry.type", "harbor"},
+	{"spec.registry.harbor", ""},
 	{"spec.storage", ""},
 	{"spec.addons", ""},
 }

@@ -21,7 +21,7 @@ func Validate(c *v1alpha1.Cluster) (errs, warnings Errors) {
 	for _, check := range []func(){
 		k.checkHosts, k.checkConnections, k.checkRoles, k.checkTopology,
 		k.checkKubernetes, k.checkEtcd, k.checkData, k.checkVersions, k.checkGates, k.checkFlags,
-		k.checkNetwork, k.checkDNS, k.checkLoadBalancer, k.checkSystem, k.checkTime, k.checkResolvers, k.checkSource,
+		k.checkNetwork, k.checkDNS, k.checkLoadBalancer, k.checkSystem, k.checkTime, k.checkResolvers, k.checkSource, k.checkRegistry,
 	} {
 		check()
 	}
@@ -58,7 +58,7 @@ func (k *checker) checkRoles() {
 	for i, h := range k.Hosts {
 		known[i] = h.Name
 		if len(h.Roles) == 0 {
-			k.errs = append(k.errs, Error{Path: hostPath(i), Value: h.Name, Msg: "has no role", Allowed: []string{"master", "etcd", "worker"}})
+			k.errs = append(k.errs, Error{Path: hostPath(i), Value: h.Name, Msg: "has no role", Allowed: []string{"master", "etcd", "worker", "registry"}})
 		}
 	}
 	for _, g := range groupsOf(k.RoleGroups) {

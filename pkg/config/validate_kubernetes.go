@@ -130,23 +130,33 @@ var shared = map[string]bool{
 
 // checkData checks the directories that deleting the cluster empties.
 func (k *checker) checkData() {
-	const etcd, runtime = "spec.etcd.dataDir", "spec.runtime.dataRoot"
-	data, root := k.Etcd.DataDir, cmp.Or(k.Runtime.DataRoot, "/var/lib/containerd")
-	free := func(at, dir string) bool {
-		if dir == "" || !k.absolute(at, dir) {
-			return false
-		}
-		for _, other := range slices.Sorted(maps.Keys(shared)) {
-			if within(other, dir) || shared[other] && within(dir, other) {
-				k.fail(at, dir, "deleting the cluster empties this directory, and others use %s; take one of its own, like /data/kubexm", other)
-				return false
+	type data struct{ at, dir, of string }
+	all := []data{
+		{"spec.etcd.dataDir", k.Etcd.DataDir, "etcd"},
+		{"spec.runtime.dataRoot", cmp.Or(k.Runtime.DataRoot, "/var/lib/containerd"), "the runtime"},
+	}
+	if k.Registry != nil {
+		all = append([]data{{"spec.registry.dataDir", k.Registry.DataDir, "the registry"}}, all...)
+	}
+	all = slices.DeleteFunc(all, func(d data) bool { return d.dir == "" || !k.absolute(d.at, d.dir) || !k.free(d.at, d.dir) })
+	for i, one := range all {
+		for _, other := range all[i+1:] {
+			if within(one.dir, other.dir) || within(other.dir, one.dir) {
+				k.fail(one.at, one.dir, "must be apart from the directory of %s, %s (%s)", other.of, other.dir, other.at)
 			}
 		}
-		return true
 	}
-	if a, b := free(etcd, data), free(runtime, root); a && b && (within(data, root) || within(root, data)) {
-		k.fail(etcd, data, "must be apart from the directory of the runtime, %s (%s)", root, runtime)
+}
+
+// free checks that nobody else uses a directory on the hosts.
+func (k *checker) free(at, dir string) bool {
+	for _, other := range slices.Sorted(maps.Keys(shared)) {
+		if within(other, dir) || shared[other] && within(dir, other) {
+			k.fail(at, dir, "deleting the cluster empties this directory, and others use %s; take one of its own, like /data/kubexm", other)
+			return false
+		}
 	}
+	return true
 }
 
 // within reports whether dir is another directory or lies in it.

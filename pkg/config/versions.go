@@ -25,6 +25,7 @@ type NodeParts struct {
 	HAProxy    string // tag of the image, as the next
 	Nginx      string
 	KubeVIP    string
+	Registry   string // of the project Distribution
 }
 
 var current = NodeParts{
@@ -37,6 +38,7 @@ var current = NodeParts{
 	HAProxy:    "3.2.22",
 	Nginx:      "1.30.4",
 	KubeVIP:    "v1.2.2",
+	Registry:   "v3.1.2",
 }
 
 // versions has one line for each minor, oldest first; a newer one goes to the

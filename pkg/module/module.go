@@ -12,14 +12,18 @@ import (
 
 // Machines makes hosts ready to become nodes: each goes through on its own, with
 // programs on their way while images are loaded. What needs files from the store
-// waits for downloads.
-func Machines(c *cluster.Cluster, hosts []string, downloads *plan.Gate) plan.Part {
+// waits for downloads, what needs images from the private registry, where there is one, for pushed.
+func Machines(c *cluster.Cluster, hosts []string, downloads, pushed *plan.Gate) plan.Part {
 	programs := task.NodePrograms
 	if c.Kubeadm() {
 		programs = task.KubeadmPrograms
 	}
+	var images plan.Part = task.Images(c, hosts)
+	if c.RegistryHost() != "" {
+		images = pushed.Holds(images)
+	}
 	return plan.Module{Name: "machines", Parts: []plan.Part{plan.PerHost{plan.Parallel{
-		plan.Module{Parts: []plan.Part{downloads.Holds(task.Runtime(c, hosts)), task.Images(c, hosts)}},
+		plan.Module{Parts: []plan.Part{downloads.Holds(task.Runtime(c, hosts)), images}},
 		downloads.Holds(programs(c, hosts)),
 	}}}}
 }
@@ -27,7 +31,7 @@ func Machines(c *cluster.Cluster, hosts []string, downloads *plan.Gate) plan.Par
 // Masters makes the control plane, nodes of its machines, and what runs in every
 // cluster; api opens when the API server answers. What needs no container runtime
 // starts side by side with it.
-func Masters(c *cluster.Cluster, downloads, api *plan.Gate) plan.Part {
+func Masters(c *cluster.Cluster, downloads, pushed, api *plan.Gate) plan.Part {
 	hosts := c.Masters()
 	etcd := plan.If(c.Spec.Etcd.Type == v1alpha1.TypeKubexm, downloads.Holds(task.Etcd(c)))
 	control := func(parts ...plan.Part) plan.Part { return plan.Module{Name: "control-plane", Parts: parts} }
@@ -35,9 +39,9 @@ func Masters(c *cluster.Cluster, downloads, api *plan.Gate) plan.Part {
 		first, more := hosts[:1], hosts[1:]
 		return plan.Parallel{
 			plan.Module{Parts: []plan.Part{
-				plan.Parallel{Machines(c, first, downloads), control(etcd)}, control(api.Opens(task.KubeadmInit(c))), Addons(c),
+				plan.Parallel{Machines(c, first, downloads, pushed), control(etcd)}, control(api.Opens(task.KubeadmInit(c))), Addons(c),
 			}},
-			plan.PerHost{Machines(c, more, downloads), api.Holds(control(task.KubeadmJoinMasters(c, more)))},
+			plan.PerHost{Machines(c, more, downloads, pushed), api.Holds(control(task.KubeadmJoinMasters(c, more)))},
 		}
 	}
 	programs := func(names ...string) plan.Part { return downloads.Holds(task.ControlPlanePrograms(c, names...)) }
@@ -49,7 +53,7 @@ func Masters(c *cluster.Cluster, downloads, api *plan.Gate) plan.Part {
 			}),
 			plan.Parallel{control(plan.Parallel{task.ControllerManager(c), task.Scheduler(c), task.RBAC(c)}), Addons(c)},
 		}},
-		plan.PerHost{Machines(c, hosts, downloads), api.Holds(task.NodeServices(c, hosts))},
+		plan.PerHost{Machines(c, hosts, downloads, pushed), api.Holds(task.NodeServices(c, hosts))},
 	}
 }
 
@@ -61,6 +65,13 @@ func Join(c *cluster.Cluster, hosts []string, api *plan.Gate) plan.Part {
 		join = task.KubeadmJoin
 	}
 	return plan.PerHost{plan.If(c.Balancer() == v1alpha1.BalancerInternal, task.LocalProxy(c, hosts)), api.Holds(join(c, hosts))}
+}
+
+// Registry runs the private registry, where there is one; pushed opens when it has what nodes need.
+func Registry(c *cluster.Cluster, downloads, pushed *plan.Gate) plan.Part {
+	return plan.If(c.RegistryHost() != "", plan.Module{Name: "registry", Parts: []plan.Part{
+		downloads.Holds(task.Registry(c)), pushed.Opens(task.RegistryImages(c, c.AllImages())),
+	}})
 }
 
 // LoadBalancers makes the machines in front of the masters.

@@ -14,15 +14,19 @@ import (
 // each worker joins as soon as both it and the API server are ready. Workers that fail
 // hold back nobody else, while one is left.
 func Create(c *cluster.Cluster) plan.Pipeline {
-	downloads, api, prepared := plan.NewGate("downloads"), plan.NewGate("API server"), plan.NewGate("masters and etcd prepared")
+	downloads, pushed, api := plan.NewGate("downloads"), plan.NewGate("private registry"), plan.NewGate("API server")
+	prepared := plan.NewGate("control plane prepared")
 	workers := c.SpareWorkers()
-	both := slices.DeleteFunc(c.Workers(), func(h string) bool { return slices.Contains(workers, h) }) // members of etcd, too
+	both := slices.DeleteFunc(c.Workers(), func(h string) bool { return slices.Contains(workers, h) }) // members of etcd, or the registry, too
 	return plan.Pipeline{Name: "create", Parts: []plan.Part{
 		plan.Parallel{
 			downloads.Opens(task.Download(c)),
-			plan.Module{Parts: []plan.Part{prepared.Opens(task.Prepare(c, c.Control())), module.Masters(c, downloads, api)}},
-			module.Spare(c, plan.PerHost{task.Prepare(c, workers), module.Machines(c, workers, downloads), module.Join(c, workers, api)}),
-			plan.PerHost{prepared.Holds(module.Machines(c, both, downloads)), module.Join(c, both, api)},
+			plan.Module{Parts: []plan.Part{
+				prepared.Opens(task.Prepare(c, c.Control())),
+				plan.Parallel{module.Registry(c, downloads, pushed), module.Masters(c, downloads, pushed, api)},
+			}},
+			module.Spare(c, plan.PerHost{task.Prepare(c, workers), module.Machines(c, workers, downloads, pushed), module.Join(c, workers, api)}),
+			plan.PerHost{prepared.Holds(module.Machines(c, both, downloads, pushed)), module.Join(c, both, api)},
 			module.LoadBalancers(c),
 		},
 		module.Ready(c),
@@ -39,6 +43,11 @@ func Delete(c *cluster.Cluster) plan.Pipeline {
 // do with it.
 func Download(clusters []*cluster.Cluster, then ...plan.Part) plan.Pipeline {
 	return plan.Pipeline{Name: "download", Parts: append([]plan.Part{task.Download(clusters...)}, then...)}
+}
+
+// Push brings images of the store to the private registry.
+func Push(c *cluster.Cluster, refs []string) plan.Pipeline {
+	return plan.Pipeline{Name: "push", Parts: []plan.Part{task.RegistryImages(c, refs)}}
 }
 
 // Import takes bundles into the store, one after the other.

@@ -96,6 +96,13 @@ func EtcdClient(node string) Spec {
 	return Spec{CA: Etcd, Name: "node-" + node, CN: "etcd-node-" + node, Usages: client}
 }
 
+// RegistryServer is the serving certificate of the private registry on host, which clients call
+// by name.
+func RegistryServer(host, name string, addresses []string) Spec {
+	sans := append([]string{name, host, "localhost", "127.0.0.1"}, addresses...)
+	return Spec{CA: Registry, Name: "server-" + host, CN: "registry", SANs: sans, Usages: server}
+}
+
 func operator() Spec {
 	return Spec{CA: Kubernetes, Name: "kubexm", CN: "kubexm", Org: []string{"system:masters"}, Usages: client}
 }

@@ -35,6 +35,7 @@ const (
 	Kubernetes CA = "kubernetes"
 	Etcd       CA = "etcd"
 	FrontProxy CA = "front-proxy"
+	Registry   CA = "registry" // of the private image registry
 )
 
 // commonName is the subject kubeadm gives the authority.

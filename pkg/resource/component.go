@@ -58,6 +58,13 @@ func Components() []Component {
 			Sums:    "{file}.sha256",
 			Members: []string{"crictl"},
 		},
+		{
+			Name:    "registry",
+			Base:    github + "distribution/distribution/releases/download/v{version}/",
+			File:    "registry_{version}_linux_{arch}.tar.gz",
+			Sums:    "{file}.sha256",
+			Members: []string{"registry"},
+		},
 	}
 }
 

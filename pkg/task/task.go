@@ -18,6 +18,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/step/kubeadm"
 	"github.com/kubexm/kubexm/pkg/step/kubelet"
 	"github.com/kubexm/kubexm/pkg/step/loadbalancer"
+	"github.com/kubexm/kubexm/pkg/step/registry"
 )
 
 // on is a task whose steps are made for each host.
@@ -53,13 +54,25 @@ func Packages(c *cluster.Cluster, h string) []step.Step {
 // Runtime runs the container runtime.
 func Runtime(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("runtime", hosts, func(h string) []step.Step {
-		return []step.Step{containerd.Programs(c, h), containerd.Config(c, h), containerd.Service(c, h)}
+		return slices.Concat([]step.Step{containerd.Programs(c, h), containerd.Config(c, h)}, containerd.Registries(c), []step.Step{containerd.Service(c, h)})
 	})
 }
 
 // Images brings the images that nodes need.
 func Images(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("images", hosts, func(h string) []step.Step { return []step.Step{containerd.Load(c, h)} })
+}
+
+// Registry runs the private registry.
+func Registry(c *cluster.Cluster) plan.Task {
+	return on("service", c.Hosts(v1alpha1.RoleRegistry), func(h string) []step.Step {
+		return []step.Step{registry.Programs(c, h), registry.DataDir(c), registry.Service(c, h), registry.Answers(c)}
+	})
+}
+
+// RegistryImages brings images of the store to the private registry.
+func RegistryImages(c *cluster.Cluster, refs []string) plan.Task {
+	return on("images", c.Hosts(v1alpha1.RoleRegistry), func(string) []step.Step { return []step.Step{registry.Images(c, refs)} })
 }
 
 // Etcd runs the members, all at once.
@@ -230,7 +243,7 @@ func AddonsReady(c *cluster.Cluster) plan.Task {
 
 // Clean takes the cluster off hosts.
 func Clean(c *cluster.Cluster, hosts []string) plan.Task {
-	return on("clean", hosts, func(string) []step.Step {
-		return []step.Step{cleanup.Pods(), cleanup.Services(c), cleanup.Groups(), cleanup.Mounts(c), cleanup.Network(), cleanup.Data(c), cleanup.Restored{}}
+	return on("clean", hosts, func(h string) []step.Step {
+		return []step.Step{cleanup.Pods(), cleanup.Services(c, h), cleanup.Groups(), cleanup.Mounts(c), cleanup.Network(), cleanup.Data(c, h), cleanup.Restored{}}
 	})
 }

@@ -28,6 +28,7 @@ var data = map[string][]any{
 	"containerd/config-v2": {containerd{"/var/lib/containerd", "registry.k8s.io/pause:3.10", true}},
 	"containerd/config-v3": {containerd{"/data/containerd", "registry.k8s.io/pause:3.10", false}},
 	"containerd/crictl":    {nil},
+	"containerd/hosts":     {hosts},
 	"coredns/corefile": {
 		corefile{"cluster.local", []string{"/etc/resolv.conf"}, nil},
 		corefile{"k8s.example", []string{"192.0.2.53", "192.0.2.54"}, []zone{{[]string{"corp.example", "example.net"}, []string{"192.0.2.1"}, 5}}},
@@ -48,6 +49,7 @@ var data = map[string][]any{
 	}},
 	"loadbalancer/kube-vip": {vip("arp"), vip("bgp")},
 	"kubernetes/rbac":       {struct{ AdminGroup, KubeletClientUser string }{"kubeadm:cluster-admins", "kube-apiserver-kubelet-client"}},
+	"registry/config":       {map[string]any{"Dir": "/var/lib/registry", "Port": 443, "Secret": "ABC", "Cert": "/etc/registry/tls.crt", "Key": "/etc/registry/tls.key", "Users": "/etc/registry/htpasswd"}},
 	"systemd/dropin":        {unit{Command: "/usr/local/bin/etcd"}, full},
 	"systemd/unit":          {unit{Description: "etcd", Documentation: "https://etcd.io", Type: "notify"}, full},
 }
@@ -56,6 +58,22 @@ var full = unit{
 	Description: "Kubernetes node agent", Documentation: "https://kubernetes.io/docs", After: "containerd.service", Type: "simple",
 	Before: []string{"/bin/mkdir -p /run/x"}, Command: "/usr/local/bin/kubelet $ARGS", Settings: []string{"Delegate=yes", "LimitNOFILE=1048576"},
 	Args: map[string]string{"v": "4", "plain": "a,b=c", "words": "two words", "quote": `say "x"`, "expanded": "$HOME and 100%", "backslash": `a\b`, "empty": ""},
+}
+
+type place struct {
+	URL           string
+	Override      bool
+	CA            string
+	Insecure      bool
+	Authorization string
+}
+
+var hosts = struct {
+	First []place
+	Last  place
+}{
+	[]place{{"https://registry.kubexm.local/v2/docker.io", true, "/etc/ca.crt", false, "Basic a3ViZXht"}, {"http://mirror.example.com", false, "", true, ""}},
+	place{"https://registry-1.docker.io", false, "", false, "Basic eW91"},
 }
 
 type containerd struct {

@@ -24,6 +24,7 @@ type cluster struct {
 	kubernetes       string   // version or minor version; empty: the newest
 	containerd       string   // the same
 	members          int      // of etcd
+	registries       int      // private ones
 	zones            bool     // it has the standard configuration: labels, taints, the zone outside
 	env              []string // for kubexm, on top of the tests' own
 	isolated         bool     // kubexm runs where the testbed is isolated
@@ -92,6 +93,9 @@ func newCluster(t *testing.T, row int, w where, edits ...edit) *cluster {
 	for _, h := range config["spec"].(map[string]any)["hosts"].([]any) {
 		if slices.Contains(h.(map[string]any)["roles"].([]any), any("etcd")) {
 			c.members++
+		}
+		if slices.Contains(h.(map[string]any)["roles"].([]any), any("registry")) {
+			c.registries++
 		}
 	}
 	out, err := yaml.Marshal(config)

@@ -240,7 +240,7 @@ func checkStatus(t *testing.T, c *cluster) {
 	if err := json.Unmarshal(said.stdout.Bytes(), &status); err != nil {
 		t.Fatalf("%v in %s", err, said.stdout.String())
 	}
-	if status.Cluster != c.name || !status.Healthy || status.Server != c.version(t) || len(status.Nodes) != len(c.kubelets()) || len(status.ControlPlane) != 3*len(c.masters())+c.members+len(c.balancers()) || status.LastRun.Result != "ok" {
+	if status.Cluster != c.name || !status.Healthy || status.Server != c.version(t) || len(status.Nodes) != len(c.kubelets()) || len(status.ControlPlane) != 3*len(c.masters())+c.members+len(c.balancers())+c.registries || status.LastRun.Result != "ok" {
 		t.Errorf("status %+v", status)
 	}
 	for _, n := range status.Nodes {

@@ -71,6 +71,14 @@ func secretsOf(t *testing.T, c *cluster) map[string]string {
 			}
 			add(path, data)
 		}
+		if err == nil && strings.HasSuffix(path, ".password") {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			plain := strings.TrimSpace(string(data))
+			all[path], all[path+" in base64"] = plain, base64.StdEncoding.EncodeToString([]byte("kubexm:"+plain))
+		}
 		return err
 	})
 	if err != nil {

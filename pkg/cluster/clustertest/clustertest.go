@@ -71,10 +71,11 @@ func Parse(t testing.TB, text string, edit func(host string, f *runner.Facts)) *
 		t.Fatal(err)
 	}
 	facts := map[string]*runner.Facts{}
-	for _, h := range conf.Spec.Hosts {
+	for i := range conf.Spec.Hosts {
+		h := &conf.Spec.Hosts[i]
 		machine := runnertest.Debian12(h.Name)
 		machine.SetAddr("eth0", h.InternalAddress+"/24")
-		f, err := machine.Runner().Facts(context.Background(), cluster.DataDirs(&conf.Spec)...)
+		f, err := machine.Runner().Facts(context.Background(), cluster.DataDirs(&conf.Spec, h)...)
 		if err != nil {
 			t.Fatal(err)
 		}

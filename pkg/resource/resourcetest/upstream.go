@@ -97,6 +97,8 @@ func published(file string) []byte {
 		return archive("./", "bridge", "host-local", "loopback", "portmap")
 	case strings.HasPrefix(name, "crictl-"):
 		return archive("", "crictl")
+	case strings.HasPrefix(name, "registry_"):
+		return archive("", "registry")
 	}
 	return []byte("program " + file)
 }

@@ -179,7 +179,7 @@ func (c *Call) importImages(archive []byte) int {
 	return 0
 }
 
-// crictl knows pod sandboxes.
+// crictl knows pod sandboxes, and pulls images.
 func crictl(c *Call) int {
 	o, args, ok := c.opts("qfa", "", "--name")
 	if !ok || len(args) == 0 {
@@ -187,6 +187,9 @@ func crictl(c *Call) int {
 	}
 	if status := c.containerdRuns(); status != 0 {
 		return status
+	}
+	if args[0] == "pull" && len(args) == 2 {
+		return c.pull(args[1])
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

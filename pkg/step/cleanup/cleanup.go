@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
@@ -40,10 +41,13 @@ if [ -f "$g/cgroup.procs" ]; then cat "$g/cgroup.procs"; fi; done; }
 `
 
 // Services stops the units that kubexm may have made, and what they left running.
-func Services(c *cluster.Cluster) step.Step {
+func Services(c *cluster.Cluster, host string) step.Step {
 	units := "kubelet kube-proxy kube-scheduler kube-controller-manager kube-apiserver containerd"
 	if !c.ExternalEtcd() { // which may run on this machine, too
 		units += " etcd"
+	}
+	if c.Host(host).Is(v1alpha1.RoleRegistry) {
+		units += " registry"
 	}
 	return step.With(step.Command{
 		What:   "no services",
@@ -119,8 +123,8 @@ case "$(stat -c %d "$e") $e" in */lost+found) ;; "$dev "*) echo "$e";; esac; fi;
 
 // Data removes what the services wrote, on no other file system than that of each directory. One
 // that is a mount point or a link is emptied.
-func Data(c *cluster.Cluster) step.Step {
-	dirs := runner.Quote(append(cluster.DataDirs(c.Spec), "/etc/kubernetes", "/var/lib/kubelet", "/var/lib/cni", "/run/flannel", "/run/containerd",
+func Data(c *cluster.Cluster, host string) step.Step {
+	dirs := runner.Quote(append(cluster.DataDirs(c.Spec, c.Host(host)), "/etc/kubernetes", "/var/lib/kubelet", "/var/lib/cni", "/run/flannel", "/run/containerd",
 		"/var/lib/kube-proxy", "/var/log/pods", "/var/log/containers", "/etc/cni/net.d/10-flannel.conflist", "/opt/cni/bin/flannel", "/run/lock/kubexm-kubeadm", "/run/nri")...)
 	return step.Command{
 		What:   "no data of the cluster",

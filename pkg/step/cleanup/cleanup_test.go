@@ -82,7 +82,7 @@ func TestServicesLeaveNoShims(t *testing.T) {
 		h := runnertest.Debian12("node1")
 		h.Put(group+"/cgroup.procs", "4711\n4712\n", 0o644)
 		h.Put("/sys/fs/cgroup/lxc.payload.other/system.slice/containerd.service/cgroup.procs", "4713\n", 0o644)
-		if !apply(t, h.Runner(), cleanup.Services(clustertest.New(t, "", nil))) || !strings.Contains(strings.Join(h.Log(), "\n"), "kill 4711 4712") {
+		if !apply(t, h.Runner(), cleanup.Services(clustertest.New(t, "", nil), "node1")) || !strings.Contains(strings.Join(h.Log(), "\n"), "kill 4711 4712") {
 			t.Errorf("left running: %q", h.Log())
 		}
 		if text, _ := h.Get("/sys/fs/cgroup/lxc.payload.other/system.slice/containerd.service/cgroup.procs"); text != "4713\n" {
@@ -106,7 +106,7 @@ func TestExternalEtcdStays(t *testing.T) {
 		if _, err := h.Runner().Sh(t.Context(), "systemctl enable --now etcd"); err != nil {
 			t.Fatal(err)
 		}
-		stopped, emptied := apply(t, h.Runner(), cleanup.Services(c)), apply(t, h.Runner(), cleanup.Data(c))
+		stopped, emptied := apply(t, h.Runner(), cleanup.Services(c, "node1")), apply(t, h.Runner(), cleanup.Data(c, "node1"))
 		_, left := h.Get(data)
 		if runs := h.Unit("etcd") == "active enabled"; runs != external || left != external || stopped == external || !emptied {
 			t.Errorf("external %t: etcd runs: %t, its data is left: %t; changed: %t, %t", external, runs, left, stopped, emptied)
@@ -135,7 +135,7 @@ func TestDataOfOthers(t *testing.T) {
 					"if (" + s.Unless + "\n); then exit 9; fi; (" + s.Run + "\n); (" + s.Unless + "\n); " + after
 			}
 			after := `for f in /data/etcd/* /var/lib/kubelet /var/lib/kubelet/nfs/* /etc/kubernetes /disk/containerd; do if [ -e "$f" ]; then echo "$f"; fi; done; ls -A /disk/containerd; readlink /var/lib/containerd`
-			out, err := m.Runner().Sh(t.Context(), script(cleanup.Data(c).(step.Command), after))
+			out, err := m.Runner().Sh(t.Context(), script(cleanup.Data(c, "node1").(step.Command), after))
 			want := "/data/etcd/lost+found\n/var/lib/kubelet\n/var/lib/kubelet/nfs/theirs\n/disk/containerd\n/disk/containerd"
 			if shell == "memory" { // it has one file system
 				want = "/data/etcd/lost+found\n/disk/containerd\n/disk/containerd"

@@ -1,10 +1,16 @@
 package containerd_test
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
+	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/runner/runnertest"
+	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/step/containerd"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
@@ -23,5 +29,73 @@ func TestRendered(t *testing.T) {
 			k := clustertest.New(t, c.spec, c.edit)
 			golden.Equal(t, clustertest.Text(containerd.Config(k, "node2"), containerd.Service(k, "node2"), containerd.Programs(k, "node2")))
 		})
+	}
+}
+
+// TestRegistries shows what containerd gets to read of registries: secrets only where root alone reads.
+func TestRegistries(t *testing.T) {
+	ca, err := (&pki.Store{Dir: t.TempDir()}).CA(pki.Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, ca.Cert, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const private = "  roleGroups: {registry: [node1]}\n"
+	const login = "  registry: {auth: {registry.kubexm.local: {username: nodes, password: hunter2}}"
+	for name, spec := range map[string]string{
+		"none": "",
+		"others": `  registry:
+    mirrors: {docker.io: ["https://mirror.example.com:5000", "http://hub.example.com/hub/", "https://proxy.example.com/v2/docker"], quay.io: []}
+    auth: {docker.io: {username: me, password: hunter2}, "mirror.example.com:5000": {caFile: ` + file + `, username: robot, password: hunter3}}
+    insecure: ["plain.example.com:8080", hub.example.com]
+`,
+		"offline":          "  registry: {mirrors: {docker.io: [\"https://a.example.com\", \"https://b.example.com/hub\"]}, insecure: [b.example.com]}\n  source: {offline: true}\n",
+		"private":          private + login + ", mirrors: {ghcr.io: [\"https://mirror.example.com\"]}}\n",
+		"private, offline": private + login + "}\n  source: {offline: true}\n",
+		"private, another port": private + "  registry: {privateRegistry: \"images.example.com:5000\", " +
+			"auth: {\"images.example.com:5000\": {username: nodes, password: hunter2}}}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			golden.Equal(t, clustertest.Text(containerd.Registries(clustertest.New(t, spec, nil))...))
+		})
+	}
+}
+
+// TestForgotten has a registry leave the configuration: what others wrote of registries stays.
+func TestForgotten(t *testing.T) {
+	h := runnertest.Debian12("node2")
+	h.Put("/etc/containerd/certs.d/theirs.example.com/hosts.toml", "server = \"http://theirs.example.com\"\n", 0o644)
+	apply := func(spec string) (changed int) {
+		for _, s := range containerd.Registries(clustertest.New(t, spec, nil)) {
+			c, err := s.Precheck(t.Context(), h.Runner())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c == nil {
+				continue
+			}
+			changed++
+			if err := errors.Join(c.Run(t.Context()), step.Verify(t.Context(), h.Runner(), s, c)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return changed
+	}
+	const all, less = "  registry: {insecure: [a.example.com, \"b.example.com:5000\"]}\n", "  registry: {insecure: [\"b.example.com:5000\"]}\n"
+	if first, again := apply(all), apply(all); first != 1 || again != 0 {
+		t.Errorf("%d steps changed something, then %d", first, again)
+	}
+	if first, again := apply(less), apply(less); first != 1 || again != 0 {
+		t.Errorf("less: %d steps changed something, then %d", first, again)
+	}
+	for dir, want := range map[string]bool{"a.example.com": false, "b.example.com:5000": true, "theirs.example.com": true} {
+		if _, there := h.Get("/etc/containerd/certs.d/" + dir + "/hosts.toml"); there != want {
+			t.Errorf("%s is there: %t", dir, there)
+		}
+	}
+	if have, err := h.Runner().Exists(t.Context(), "/etc/containerd/certs.d/a.example.com"); err != nil || len(have) > 0 {
+		t.Errorf("%v, %v", have, err)
 	}
 }

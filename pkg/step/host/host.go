@@ -21,7 +21,7 @@ func Record(c *cluster.Cluster) step.Step {
 	return step.File{Path: runner.StateDir + "/env", Content: step.Content(text), Mode: 0o644}
 }
 
-// Hosts keeps the names of all hosts, of the API endpoint and of the
+// Hosts keeps the names of all hosts, of the API endpoint, of the private registry and of the
 // configuration's further hosts in /etc/hosts. kubeadm joins a host through the
 // first master; when the file joined is there the name of the endpoint leads where it is to lead.
 func Hosts(c *cluster.Cluster, host, joined string) step.Step {
@@ -58,6 +58,9 @@ func hostLines(c *cluster.Cluster, endpoint string) []byte {
 		fmt.Fprintf(&lines, "%s %s.%s.%s %s\n", h.InternalAddress, h.Name, c.Name, c.Spec.Kubernetes.DNSDomain, h.Name)
 	}
 	fmt.Fprintf(&lines, "%s %s\n", endpoint, c.Spec.LoadBalancer.Domain)
+	if registry := c.RegistryHost(); registry != "" {
+		fmt.Fprintf(&lines, "%s %s\n", c.IP(registry), c.RegistryDomain())
+	}
 	for _, e := range c.Spec.Extra.Hosts {
 		fmt.Fprintf(&lines, "%s %s\n", e.Address, e.Domain)
 	}

@@ -48,6 +48,9 @@ func TestFind(t *testing.T) {
 		}
 		seen[c.Name] = true
 	}
+	if seen["registry"] {
+		t.Error("every cluster waits for the build of a registry")
+	}
 	if len(seen) < 10 {
 		t.Errorf("only %v in the default set", seen)
 	}
@@ -96,6 +99,12 @@ func TestPublish(t *testing.T) {
 			[]string{"github.com/kubernetes-sigs/cri-tools/releases/download/{V}/crictl-{V}-linux-" + arch + ".tar.gz.sha256"},
 			"github.com/kubernetes-sigs/cri-tools/releases/download/{V}/crictl-{V}-linux-" + arch + ".tar.gz",
 			[]string{"crictl"},
+		},
+		{
+			"registry",
+			[]string{"github.com/distribution/distribution/releases/download/{V}/registry_{v}_linux_" + arch + ".tar.gz.sha256"},
+			"github.com/distribution/distribution/releases/download/{V}/registry_{v}_linux_" + arch + ".tar.gz",
+			[]string{"registry"},
 		},
 		{
 			"flannel-cni",

@@ -86,6 +86,11 @@ func publishCrictl(c Component, p *publication) error {
 	return p.archive(release("kubernetes-sigs/cri-tools", c.Version), name, ".", ".sha256", c)
 }
 
+func publishRegistry(c Component, p *publication) error {
+	name := fmt.Sprintf("registry_%s_linux_%s.tar.gz", c.Version[1:], runtime.GOARCH)
+	return p.archive(release("distribution/distribution", c.Version), name, ".", ".sha256", c)
+}
+
 func publishEtcd(c Component, p *publication) error {
 	top := fmt.Sprintf("etcd-%s-linux-%s", c.Version, runtime.GOARCH)
 	dir := release("etcd-io/etcd", c.Version)

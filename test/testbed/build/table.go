@@ -24,6 +24,7 @@ type Component struct {
 	cgo     bool                                // needs a C compiler; linked statically
 	publish func(Component, *publication) error // how upstream publishes it; nil: only in images
 	release string                              // version when it is not the module's
+	extra   bool                                // most clusters do without it
 }
 
 const versionPackages = "k8s.io/component-base/version k8s.io/client-go/pkg/version"
@@ -110,6 +111,11 @@ func components() []Component {
 			Name: "kube-vip", set: "kube-vip", module: "github.com/kube-vip/kube-vip", flags: "-X main.Version={V}",
 			Programs: map[string]string{"kube-vip": "github.com/kube-vip/kube-vip"},
 		},
+		{
+			Name: "registry", set: "registry", module: "github.com/distribution/distribution/v3", publish: publishRegistry, extra: true,
+			flags:    "-X github.com/distribution/distribution/v3/version.version={V} -X github.com/distribution/distribution/v3/version.revision=module",
+			Programs: map[string]string{"registry": "github.com/distribution/distribution/v3/cmd/registry"},
+		},
 		own("pause"), own("probe"),
 	}
 }
@@ -157,12 +163,12 @@ func Find(table []Component, want string) (Component, error) {
 	return Component{}, fmt.Errorf("no component %q; there are: %s", want, strings.Join(known, " "))
 }
 
-// Default is what one cluster of the default version needs.
+// Default is what one ordinary cluster of the default version needs.
 func Default(table []Component) []Component {
 	seen := map[string]bool{}
 	var first []Component
 	for _, c := range table {
-		if !seen[c.Name] {
+		if !seen[c.Name] && !c.extra {
 			seen[c.Name] = true
 			first = append(first, c)
 		}

@@ -195,7 +195,7 @@ type RoleGroups struct {
 	Etcd []string `json:"etcd,omitempty"`
 	// Nodes for ordinary pods.
 	Worker []string `json:"worker,omitempty"`
-	// Hosts of the private image registry.
+	// The host of the private image registry: one.
 	Registry []string `json:"registry,omitempty"`
 	// Hosts of the external load balancer.
 	LoadBalancer []string `json:"loadbalancer,omitempty"`

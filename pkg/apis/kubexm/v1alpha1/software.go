@@ -4,29 +4,42 @@ import "github.com/kubexm/kubexm/pkg/util/secret"
 
 // Registry configures a private image registry and how nodes reach registries.
 type Registry struct {
-	// What runs on the registry hosts. Default: registry.
+	// What runs on the registry host: registry is that of the project Distribution. Default: registry.
 	Type string `json:"type,omitempty" jsonschema:"enum=registry,enum=harbor"`
-	// Name of the private registry; all images are taken from there. Default: registry.kubexm.local.
+	// Name of the private registry, which the host with the role registry runs; with a port where that is not 443. All nodes take
+	// images from there, by the names that they have elsewhere. In it these follow its own:
+	// registry.kubexm.local/registry.k8s.io/pause:3.10. /etc/hosts of every host knows it. Default: registry.kubexm.local.
 	PrivateRegistry string `json:"privateRegistry,omitempty"`
-	// Log-in by registry, like registry.example.com:5000.
+	// Directory of the images on the registry host. Default: /var/lib/registry.
+	DataDir string `json:"dataDir,omitempty"`
+	// Log-in of nodes by registry, like registry.example.com:5000. That of the private registry is by default the user kubexm,
+	// with a password that is made once and kept in the cluster's directory on the control machine.
 	Auth map[string]RegistryAuth `json:"auth,omitempty"`
-	// Mirrors by registry, tried in order: {docker.io: ["https://mirror.example.com"]}.
+	// Mirrors for nodes by registry, tried in order: {docker.io: ["https://mirror.example.com"]}. A path comes before the names of images
+	// ("https://mirror.example.com/hub" has library/nginx as hub/library/nginx). The registry itself is asked last, but
+	// not with source.offline.
 	Mirrors map[string][]string `json:"mirrors,omitempty"`
-	// Registries whose certificate is not checked, or that speak plain HTTP.
+	// Registries, and hosts of mirrors, whose certificate nodes do not check, or that speak plain HTTP.
 	Insecure []string `json:"insecure,omitempty"`
 	// For type harbor.
 	Harbor *Harbor `json:"harbor,omitempty"`
 }
 
-// RegistryAuth is the log-in at a registry.
+// What runs on the registry host.
+const (
+	RegistryDistribution = "registry"
+	RegistryHarbor       = "harbor"
+)
+
+// RegistryAuth is the log-in at a registry, and how its certificate is checked.
 type RegistryAuth struct {
-	// User name.
-	Username string `json:"username" jsonschema:"required"`
+	// User name. Empty: nobody logs in.
+	Username string `json:"username,omitempty"`
 	// Password.
 	Password secret.Secret `json:"password,omitzero"`
 	// Where the password is read from.
 	PasswordFrom *SecretSource `json:"passwordFrom,omitempty"`
-	// CA certificate of the registry, on the control machine (PEM).
+	// CA certificate of the registry, on the control machine (PEM), besides those that nodes trust anyway.
 	CAFile string `json:"caFile,omitempty"`
 }
 
@@ -194,6 +207,8 @@ type Preflight struct {
 	MinNodeDiskMiB int `json:"minNodeDiskMiB,omitempty" jsonschema:"default=5000,minimum=1"`
 	// Least free space in etcd.dataDir of an etcd member.
 	MinEtcdDiskMiB int `json:"minEtcdDiskMiB,omitempty" jsonschema:"default=1000,minimum=1"`
+	// Least free space in registry.dataDir of the registry host.
+	MinRegistryDiskMiB int `json:"minRegistryDiskMiB,omitempty" jsonschema:"default=5000,minimum=1"`
 	// Fewest free inodes of a node in runtime.dataRoot.
 	MinNodeInodes int `json:"minNodeInodes,omitempty" jsonschema:"default=50000,minimum=1"`
 }

@@ -1,0 +1,180 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/config"
+	"github.com/kubexm/kubexm/pkg/pipeline"
+	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
+)
+
+// openRegistry connects to the host of a cluster's private registry, and to no other. The session must be closed.
+func openRegistry(ctx context.Context, o *Options) (*session, *runner.Runner, error) {
+	s, err := open(ctx, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := openStore(filepath.Dir(s.dir), s.source)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.cluster = cluster.New(s.config, s.dir, store, nil)
+	host := s.cluster.RegistryHost()
+	if host == "" {
+		err := fmt.Errorf("cluster %s has no private registry", s.config.Metadata.Name)
+		return nil, nil, fault.Exit(fault.Advise(err, "give a host the role registry, and run kubexm create cluster"), fault.ExitUsage)
+	}
+	if err := s.checkMade(); err != nil {
+		return nil, nil, err
+	}
+	if err := s.dialer()(ctx, s.cluster.Host(host)); err != nil {
+		s.close()
+		return nil, nil, &HostError{host, err}
+	}
+	return s, s.hosts[host], nil
+}
+
+// PushImages brings images of the store to the cluster's private registry, by default all that the store has.
+// What is there already is left alone.
+func PushImages(ctx context.Context, o Options, refs []string) (*Result, error) {
+	s, r, err := openRegistry(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	have, err := s.cluster.Store.Images()
+	if err != nil {
+		return nil, err
+	}
+	if len(have) == 0 {
+		return nil, fault.Advise(errors.New("the store has no image"), "run kubexm download first, or kubexm import")
+	}
+	for _, ref := range refs {
+		if slices.Contains(have, ref) {
+			continue
+		}
+		advice := "kubexm images list tells what the cluster needs; the store has " + human.Names(have, 10)
+		if near := config.Nearest(ref, have); near != "" {
+			advice = "did you mean " + near + "?"
+		}
+		return nil, fault.Exit(fault.Advise(fmt.Errorf("image %s is not in the store", ref), advice), fault.ExitUsage)
+	}
+	if len(refs) == 0 {
+		refs = have
+	}
+	res := &Result{Cluster: s.config.Metadata.Name}
+	graph := pipeline.Push(s.cluster, refs)
+	if err := s.cluster.Err(); err != nil {
+		return nil, err
+	}
+	return res, o.runOn(ctx, graph, res, func(string) (*runner.Runner, error) { return r, nil })
+}
+
+// RegistryContent is what is in a private registry.
+type RegistryContent struct {
+	Registry string            `json:"registry"`
+	Images   []resource.Tagged `json:"images"`
+}
+
+// ListRegistry tells what is in the cluster's private registry.
+func ListRegistry(ctx context.Context, o Options) (*RegistryContent, error) {
+	s, r, err := openRegistry(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	at := s.cluster.Registry()
+	at.Dial = r.Dial
+	images, err := at.List(ctx)
+	return &RegistryContent{at.Name, images}, errors.Join(err, s.cluster.Err())
+}
+
+// NeededImages is what images a cluster needs.
+type NeededImages struct {
+	Cluster  string        `json:"cluster"`
+	Registry string        `json:"registry,omitempty"` // the private one
+	Images   []NeededImage `json:"images"`
+}
+
+// NeededImage is an image that nodes of an architecture need.
+type NeededImage struct {
+	Image      string `json:"image"`
+	Arch       string `json:"arch"`
+	InStore    bool   `json:"inStore"`
+	Size       int64  `json:"size"`                 // bytes; -1: not known, as it is not in the store
+	InRegistry *bool  `json:"inRegistry,omitempty"` // as the store has it; nil: there is none, or it cannot be told
+}
+
+// Images tells what images a cluster needs, which of them are in the store, and which in its private registry. Of hosts whose
+// architecture is not configured it is one of archs, by default amd64. No host but that of the registry is asked.
+func Images(ctx context.Context, o Options, archs []string) (*NeededImages, error) {
+	sel := Selection{Archs: archs}
+	confs, err := o.selected(&sel)
+	if err != nil {
+		return nil, err
+	}
+	src := confs[0].Spec.Source
+	src.Offline = true
+	store, err := openStore(o.Workdir, src)
+	if err != nil {
+		return nil, err
+	}
+	clusters, err := o.onArchs(confs[0], store, sel.Archs)
+	if err != nil {
+		return nil, err
+	}
+	items, err := needed(clusters...)
+	if err != nil {
+		return nil, err
+	}
+	stock, err := store.Look(ctx, slices.DeleteFunc(items, func(i resource.Item) bool { return i.Image == "" }), false)
+	if err != nil {
+		return nil, err
+	}
+	list := &NeededImages{Cluster: confs[0].Metadata.Name, Images: []NeededImage{}}
+	for _, i := range stock {
+		list.Images = append(list.Images, NeededImage{Image: i.Image, Arch: i.Arch, InStore: i.There, Size: i.Size})
+	}
+	if clusters[0].RegistryHost() != "" {
+		list.Registry = confs[0].Spec.Registry.PrivateRegistry
+		if err := list.look(ctx, o); err != nil {
+			o.notice("warning: what is in %s can not be told: %v", list.Registry, err)
+		}
+	}
+	return list, nil
+}
+
+// look asks the private registry for the images that are in the store.
+func (l *NeededImages) look(ctx context.Context, o Options) error {
+	s, r, err := openRegistry(ctx, &o)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	var refs []string
+	for _, i := range l.Images {
+		if i.InStore && !slices.Contains(refs, i.Image) {
+			refs = append(refs, i.Image)
+		}
+	}
+	at := s.cluster.Registry()
+	at.Dial = r.Dial
+	lacks, err := s.cluster.Store.Lacks(ctx, at, refs...)
+	if err != nil {
+		return err
+	}
+	for n := range l.Images {
+		if i := &l.Images[n]; i.InStore {
+			i.InRegistry = new(!slices.Contains(lacks, i.Image))
+		}
+	}
+	return nil
+}

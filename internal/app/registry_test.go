@@ -1,0 +1,147 @@
+package app_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/golden"
+)
+
+// TestRegistry has nodes take their images from the private registry, and looks into that.
+func TestRegistry(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, row(t, "registry"), "")
+		a := w.attempt(t.Context())
+		if _, err := app.ListRegistry(a.ctx, a.Options); err == nil || !strings.Contains(err.Error(), "there is no cluster") {
+			t.Errorf("list before create: %v", err)
+		}
+		list, err := app.Images(a.ctx, a.Options, nil)
+		w.must(err)
+		if slices.ContainsFunc(list.Images, func(i app.NeededImage) bool { return !i.InStore || i.InRegistry != nil }) || len(a.Notices) == 0 {
+			t.Errorf("images before create: %+v, %q", list.Images, a.Notices)
+		}
+		_, err = w.attempt(t.Context()).create()
+		w.must(err)
+		var text strings.Builder
+		for _, name := range []string{"node1", "node2", "node4"} {
+			for _, l := range w.hosts[name].Log() {
+				if strings.HasPrefix(l, "pull ") || strings.HasPrefix(l, "import ") {
+					fmt.Fprintln(&text, name, l)
+				}
+			}
+		}
+		golden.File(t, "testdata/registry/pulled.txt", sorted(text.String()))
+
+		a = w.attempt(t.Context())
+		content, err := app.ListRegistry(a.ctx, a.Options)
+		w.must(err)
+		out, err := yaml.Marshal(content)
+		w.must(err)
+		golden.File(t, "testdata/registry/list.yaml", string(out))
+		list, err = app.Images(w.attempt(t.Context()).ctx, w.attempt(t.Context()).Options, nil)
+		w.must(err)
+		if len(list.Images) == 0 || slices.ContainsFunc(list.Images, func(i app.NeededImage) bool { return i.InRegistry == nil || !*i.InRegistry }) {
+			t.Errorf("images after create: %+v", list.Images)
+		}
+		w.push(t)
+
+		w.health("true")
+		is := w.status(w.attempt(t.Context()))
+		if !strings.Contains(is, "- healthy: true\n  host: node4\n  name: registry\n") {
+			t.Errorf("status:\n%s", is)
+		}
+		w.serveAt("10.0.0.14:443", nil)
+		if is = w.status(w.attempt(t.Context())); !strings.Contains(is, "registry on node4: registry registry.kubexm.local: ") {
+			t.Errorf("status without the registry:\n%s", is)
+		}
+	})
+}
+
+// push brings what else the store has, once.
+func (w *world) push(t *testing.T) {
+	a := w.attempt(t.Context())
+	_, err := app.PushImages(a.ctx, a.Options, []string{"registry.k8s.io/pase:3.10.2"})
+	if fault.ExitCode(err) != fault.ExitUsage || !strings.Contains(fault.Advice(err), "did you mean registry.k8s.io/pause:3.10") {
+		t.Errorf("an image that is not there: %v, %s", err, fault.Advice(err))
+	}
+	for _, want := range []int{1, 0} {
+		a := w.attempt(t.Context())
+		if res, err := app.PushImages(a.ctx, a.Options, nil); err != nil || res.Summary.Changed != want {
+			t.Errorf("push: %+v, %v; want %d changed", res, err, want)
+		}
+	}
+	w.configure(row(t, "row1"))
+	a = w.attempt(t.Context())
+	if _, err := app.PushImages(a.ctx, a.Options, nil); fault.ExitCode(err) != fault.ExitUsage || !strings.Contains(err.Error(), "has no private registry") {
+		t.Errorf("push to nowhere: %v", err)
+	}
+	w.configure(row(t, "registry"))
+}
+
+func sorted(text string) string {
+	lines := strings.Split(text, "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// TestRegistryOnNodes has the registry on a machine that is something else, too, and a store of two architectures.
+func TestRegistryOnNodes(t *testing.T) {
+	for name, c := range map[string]struct {
+		row, host string
+		archs     []string
+	}{
+		"a worker":                       {"row1", "node2", nil},
+		"a master":                       {"row2", "node1", nil},
+		"a worker, of two architectures": {"row3", "node2", []string{"arm64", "amd64"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config := row(t, c.row) + "  roleGroups: {registry: [" + c.host + "]}\n  registry: {auth: {registry.kubexm.local: {username: nodes, password: hunter2}}}\n"
+			var w *world
+			if c.archs == nil {
+				w = newWorld(t, config, "")
+			} else {
+				u := resourcetest.New()
+				defer u.Close()
+				w = newWorld(t, config, u.Mirrors())
+				o := app.Options{File: w.file, Workdir: w.dir}
+				d, err := app.NewDownload(t.Context(), o, app.Selection{Archs: c.archs})
+				w.must(err)
+				_, err = d.Run(app.Bundle{})(t.Context(), o)
+				w.must(err)
+			}
+			bubble(t, func(t *testing.T) {
+				before := w.snapshot()
+				_, err := w.attempt(t.Context()).create()
+				w.must(err)
+				after := w.snapshot()
+				a := w.attempt(t.Context())
+				if res, err := a.create(); err != nil || res.Summary.OK != res.Summary.Total {
+					t.Errorf("second run: %+v, %v", res, err)
+				}
+				same(t, "hosts after the second run", after, w.snapshot())
+				content, err := app.ListRegistry(a.ctx, w.attempt(t.Context()).Options)
+				w.must(err)
+				for _, i := range content.Images {
+					if have := w.hosts["node1"].Images()[i.Repository+":"+i.Tag]; have != i.Digest && have != "" || len(i.Archs) != len(c.archs) {
+						t.Errorf("node1 has %s, the registry %+v", have, i)
+					}
+				}
+				if strings.Contains(after+strings.Join(a.Notices, ""), "hunter2") {
+					t.Error("the password is in plain text on a host, or told")
+				}
+				w.live()
+				_, err = w.attempt(t.Context()).delete()
+				w.must(err)
+				same(t, "hosts after delete", before, w.snapshot())
+			})
+		})
+	}
+}

@@ -1,0 +1,56 @@
+package app_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/kubexm/kubexm/pkg/runner/runnertest"
+)
+
+// serveAt lets all hosts connect to an address; nil ends that.
+func (w *world) serveAt(address string, dial func() (net.Conn, error)) {
+	for _, from := range w.hosts {
+		from.Serve(address, dial)
+	}
+}
+
+// serveRegistry runs the private registry by the files on its host. It has what was pushed as long as
+// its directory is there.
+func (w *world) serveRegistry(h *runnertest.Host) error {
+	const dir, data = "/etc/registry/", "/var/lib/registry/docker/registry"
+	config, _ := h.Get(dir + "config.yml")
+	crt, _ := h.Get(dir + "tls.crt")
+	key, _ := h.Get(dir + "tls.key")
+	users, _ := h.Get(dir + "htpasswd")
+	pair, err := tls.X509KeyPair([]byte(crt), []byte(key))
+	user, hash, ok := strings.Cut(strings.TrimSpace(users), ":")
+	if err != nil || !ok || !strings.Contains(config, "rootdirectory: /var/lib/registry\n") || !strings.Contains(config, "addr: :443\n") {
+		return errors.Join(err, errors.New("configuration error: "+config))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, kept := h.Get(data); !kept || w.registry == nil {
+		w.registry = registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+		h.Put(data, "", 0o600)
+	}
+	pushed := w.registry
+	guarded := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		name, password, given := r.BasicAuth()
+		if !given || name != user || bcrypt.CompareHashAndPassword([]byte(hash), []byte(password)) != nil {
+			rw.Header().Set("WWW-Authenticate", `Basic realm="kubexm"`)
+			http.Error(rw, "", http.StatusUnauthorized)
+			return
+		}
+		pushed.ServeHTTP(rw, r)
+	})
+	w.serveAt(addresses[h.Name]+":443", answering(guarded, &tls.Config{Certificates: []tls.Certificate{pair}}))
+	return nil
+}

@@ -1,0 +1,85 @@
+package cluster
+
+import (
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/config"
+	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/util/secret"
+)
+
+// RegistryUser is who nodes are to the private registry, unless the configuration says so.
+const RegistryUser = "kubexm"
+
+// RegistryHost is the host of the private registry; empty: there is none.
+func (c *Cluster) RegistryHost() string {
+	if hosts := c.Hosts(v1alpha1.RoleRegistry); len(hosts) > 0 {
+		return hosts[0]
+	}
+	return ""
+}
+
+// RegistryDomain is the name of the private registry without its port.
+func (c *Cluster) RegistryDomain() string {
+	domain, _ := config.SplitRegistry(c.Spec.Registry.PrivateRegistry)
+	return domain
+}
+
+// RegistryPort is where the private registry listens.
+func (c *Cluster) RegistryPort() int {
+	_, port := config.SplitRegistry(c.Spec.Registry.PrivateRegistry)
+	return port
+}
+
+// RegistryLogin is what nodes, and kubexm itself, log in to the private registry with.
+func (c *Cluster) RegistryLogin() (user string, password secret.Secret) {
+	if a := c.Spec.Registry.Auth[c.Spec.Registry.PrivateRegistry]; a.Username != "" {
+		return a.Username, a.Password
+	}
+	password, err := c.Certs.Password(pki.Registry, RegistryUser)
+	c.Check(err)
+	return RegistryUser, password
+}
+
+// RegistryCert describes the serving certificate of the private registry.
+func (c *Cluster) RegistryCert() pki.Spec {
+	host := c.RegistryHost()
+	return pki.RegistryServer(host, c.RegistryDomain(), c.Addresses(host))
+}
+
+// Registry is how the private registry is reached, from its host or a node.
+func (c *Cluster) Registry() resource.Registry {
+	user, password := c.RegistryLogin()
+	return resource.Registry{
+		Name: c.Spec.Registry.PrivateRegistry, Address: net.JoinHostPort(c.IP(c.RegistryHost()), strconv.Itoa(c.RegistryPort())),
+		CA: c.CA(pki.Registry).Cert, User: user, Password: password,
+	}
+}
+
+// AllImages are the images that some node must have, each once.
+func (c *Cluster) AllImages() (all []string) {
+	for _, h := range c.Nodes() {
+		for _, ref := range c.Images(h) {
+			if !slices.Contains(all, ref) {
+				all = append(all, ref)
+			}
+		}
+	}
+	return all
+}
+
+// Upstreams are the registries that the images of the cluster are named after, sorted.
+func (c *Cluster) Upstreams() []string {
+	var all []string
+	for _, ref := range c.AllImages() {
+		name, _, _ := strings.Cut(ref, "/")
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}

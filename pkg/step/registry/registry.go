@@ -1,0 +1,132 @@
+// Package registry holds the steps that run the private image registry, and bring images to it.
+package registry
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/templates"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+const (
+	dir             = "/etc/registry/"
+	binDir          = "/usr/local/bin"
+	transferTimeout = 2 * time.Hour // all images, through one connection
+)
+
+// Programs puts the registry's program on its host.
+func Programs(c *cluster.Cluster, host string) step.Step {
+	u := step.Upload{What: "registry", Store: c.Store, Programs: []step.Programs{{Artifact: c.Artifact("registry", host), Dir: binDir}}}
+	return step.With(u, step.Options{Limit: step.LimitTransfer})
+}
+
+// DataDir makes the directory of the images.
+func DataDir(c *cluster.Cluster) step.Step {
+	return step.Dir{Path: c.Spec.Registry.DataDir, Mode: 0o700}
+}
+
+// files are the configuration, the certificate and the users of the registry.
+func files(c *cluster.Cluster) step.Files {
+	cert := c.Leaf(c.RegistryCert())
+	user, password := c.RegistryLogin()
+	hash, err := c.Certs.Hash(pki.Registry, cluster.RegistryUser, password)
+	c.Check(err)
+	secret, err := c.Certs.Password(pki.Registry, "http") // uploads outlive a restart
+	c.Check(err)
+	config := templates.Render("registry/config", struct {
+		Dir, Secret, Cert, Key, Users string
+		Port                          int
+	}{c.Spec.Registry.DataDir, secret.Reveal(), dir + "tls.crt", dir + "tls.key", dir + "htpasswd", c.RegistryPort()})
+	return step.Files{What: "registry", List: []step.File{
+		{Path: dir + "config.yml", Content: config, Mode: 0o600},
+		{Path: dir + "htpasswd", Content: step.Content(user + ":" + hash + "\n"), Mode: 0o600},
+		{Path: dir + "tls.crt", Content: cert.Cert, Mode: 0o644},
+		{Path: dir + "tls.key", Content: step.Content(cert.Key.Reveal()), Mode: 0o600},
+	}}
+}
+
+// Service runs the registry, as root without root's powers: it reads a key that is root's alone, and may have
+// a port below 1024.
+func Service(c *cluster.Cluster, host string) step.Step {
+	unit := step.Unit{
+		Name: "registry", Description: "Private image registry", Documentation: "https://distribution.github.io/distribution",
+		After: "network-online.target", Command: binDir + "/registry serve " + dir + "config.yml",
+		Settings: append(step.Limits(c.FactsOf(host).CanRaiseLimits(), "-900"),
+			"Environment=OTEL_TRACES_EXPORTER=none", "NoNewPrivileges=yes", "CapabilityBoundingSet=CAP_NET_BIND_SERVICE"),
+		Reads: []step.Step{Programs(c, host)},
+	}.Service()
+	unit.Files = files(c).List
+	return unit
+}
+
+// Answers waits until the registry answers on its host.
+func Answers(c *cluster.Cluster) step.Step {
+	return step.With(answers{Registry: c.Registry()}, step.Options{Timeout: time.Minute})
+}
+
+type answers struct{ Registry resource.Registry }
+
+func (answers) String() string { return "wait for the registry" }
+
+// Precheck asks once.
+func (a answers) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
+	a.Registry.Dial = r.Dial
+	why := a.Registry.Ping(ctx)
+	if why == nil {
+		return nil, nil
+	}
+	return &step.Change{Diff: "wait: " + why.Error(), Verify: step.Verified, Run: func(ctx context.Context) error {
+		for pause := 50 * time.Millisecond; why != nil; pause = min(2*pause, time.Second) {
+			select {
+			case <-ctx.Done():
+				err := fmt.Errorf("%w: %w\n%s", context.Cause(ctx), why, step.Journal(context.WithoutCancel(ctx), r, "registry"))
+				return fault.Advise(err, "look at the host: journalctl -u registry")
+			case <-time.After(pause):
+				why = a.Registry.Ping(ctx)
+			}
+		}
+		return nil
+	}}, nil
+}
+
+// Images brings images of the store to the registry, through the connection to its host.
+func Images(c *cluster.Cluster, refs []string) step.Step {
+	return step.With(pushed{Names: refs, Registry: c.Registry(), Store: c.Store}, step.Options{Timeout: transferTimeout, Limit: step.LimitTransfer})
+}
+
+// pushed ensures that the registry has images as the store has them.
+type pushed struct {
+	Names    []string
+	Registry resource.Registry
+	Store    *resource.Store
+}
+
+func (p pushed) String() string { return "images in " + p.Registry.Name }
+
+// Precheck compares digests. A registry that does not answer yet has nothing: pushing then tells why.
+func (p pushed) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
+	p.Registry.Dial = r.Dial
+	lacks, err := p.Store.Lacks(ctx, p.Registry, p.Names...)
+	if ctx.Err() != nil {
+		return nil, err
+	}
+	if err != nil {
+		lacks = slices.Clone(p.Names)
+	}
+	if len(lacks) == 0 {
+		return nil, nil
+	}
+	return &step.Change{
+		Diff: "+ " + strings.Join(lacks, "\n+ "),
+		Run:  func(ctx context.Context) error { return p.Store.Push(ctx, p.Registry, step.Progress(ctx), lacks...) },
+	}, nil
+}
