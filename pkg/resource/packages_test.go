@@ -113,7 +113,7 @@ func TestPackages(t *testing.T) {
 	if err := s.WriteSBOM(t.Context(), list, Bundle{Items: []Item{set.Item()}}); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := os.ReadFile(list); err != nil || !strings.Contains(string(text), `"pkg:deb/debian/socat@1:1.0+b1?arch=amd64&distro=debian-12"`) {
+	if text, err := os.ReadFile(list); err != nil || !strings.Contains(string(text), `"pkg:deb/debian/socat@1:1.0%2Bb1?arch=amd64&distro=debian-12"`) {
 		t.Errorf("list: %s, %v", text, err)
 	}
 	other, err := Open(t.TempDir(), Source{Offline: true})

@@ -70,6 +70,9 @@ func (s *Store) sbom(b Bundle, l lock, members []packaged) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
+		if isPackage(p.Path) {
+			c.ExternalReferences = &[]cdx.ExternalReference{{Type: cdx.ERTypeDistribution, URL: redacted(l.Files[p.Path].From)}}
+		}
 		all = append(all, c)
 	}
 	bom := cdx.NewBOM()
@@ -151,5 +154,6 @@ func arch(name string) *[]cdx.Property { return &[]cdx.Property{{Name: "kubexm:a
 
 // purl is a package URL (https://github.com/package-url/purl-spec): type, name, version, qualifiers.
 func purl(kind, name, version string, more url.Values) string {
-	return fmt.Sprintf("pkg:%s/%s@%s?%s", kind, url.PathEscape(name), url.PathEscape(version), strings.ReplaceAll(more.Encode(), "%3A", ":"))
+	text := fmt.Sprintf("pkg:%s/%s@%s?%s", kind, url.QueryEscape(name), url.QueryEscape(version), more.Encode())
+	return strings.ReplaceAll(text, "%3A", ":")
 }
