@@ -217,7 +217,7 @@ func TestPackagesTroubles(t *testing.T) {
 	}{
 		"unknown":    {"debian99", exit(0, ""), `no operating system is named "debian99"`, "debian12, debian13"},
 		"no apt":     {"debian12", exit(noTool, ""), "this machine has no apt-get", "install apt"},
-		"no keys":    {"ubuntu2204", exit(noKeys, ""), "no /usr/share/keyrings/ubuntu-archive-keyring.gpg", "install the package ubuntu-archive-keyring"},
+		"no keys":    {"ubuntu2204", exit(noKeys, ""), "no /usr/share/keyrings/ubuntu-archive-keyring.gpg", "install the package ubuntu-keyring"},
 		"no dnf":     {"rocky9", exit(noTool, ""), "this machine has no dnf", "install dnf and dnf-plugins-core"},
 		"no network": {"debian12", exit(100, "E: Failed to fetch http://deb.debian.org"), "apt-get: E: Failed to fetch", "proxy"},
 		"an answer":  {"debian12", &answers{text: "'http://x/y_1_all.deb' y_1_all.deb 7 MD5Sum:00\n"}, `unexpected answer "'http://x/y_1_all.deb'`, ""},
