@@ -33,6 +33,10 @@ test: deps ## all that is quick: vet, unit, golden, scenario and loopback-sshd t
 e2e: deps ## real clusters on machines of this machine's own making; needs root (E2E=REGEXP: only some parts)
 	$(GO) test -tags e2e -count=1 -timeout 120m -v -run '$(or $(E2E),.)' ./test/e2e
 
+.PHONY: e2e-packages
+e2e-packages: ## packages from the store on systems of their own, without a network; needs root, mmdebstrap, and for RPM dnf, dnf-plugins-core, createrepo-c, rpm
+	$(GO) test -tags e2e -count=1 -timeout 30m -v ./test/packages
+
 REPORT ?= $(CURDIR)/docs/support-matrix.md
 
 .PHONY: e2e-matrix

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -96,6 +97,7 @@ func packed(t *testing.T, config string, systems ...string) string {
 }
 
 func offline(t *testing.T, w *world) {
+	before := w.installed()
 	res, err := w.attempt(t.Context()).create()
 	if err != nil || res.Summary.Changed == 0 {
 		t.Fatalf("create: %+v, %v", res, err)
@@ -122,6 +124,20 @@ func offline(t *testing.T, w *world) {
 	if asked.Load() == 0 || fetched.Load() > 0 {
 		t.Errorf("packages that are installed: %d looks at what is there, %d at repositories", asked.Load(), fetched.Load())
 	}
+	if res, err = w.attempt(t.Context()).delete(); err != nil {
+		t.Errorf("delete: %+v, %v", res, err)
+	}
+	same(t, "packages after the cluster", before, w.installed())
+}
+
+// installed are the packages of all hosts.
+func (w *world) installed() string {
+	var all []string
+	for name, h := range w.hosts {
+		all = append(all, name+": "+strings.Join(h.Installed(), " ")+"\n")
+	}
+	slices.Sort(all)
+	return strings.Join(all, "")
 }
 
 // Without a network and with a gap in the store nothing is begun.

@@ -28,6 +28,14 @@ type downloading struct {
 	format        *choice
 }
 
+const downloadExample = `  kubexm download --name prod --dry-run
+  kubexm download --name prod --export
+  kubexm download --k8s v1.37.1,v1.36.4 --arch amd64,arm64 --export=k8s.tar.zst --volume-size 2G
+  kubexm download --name prod --os debian12,rocky9 --arch amd64 --export
+  kubexm download --name prod --export --sign-key ~/.ssh/id_ed25519 --sbom prod.cdx.json
+  kubexm download --verify
+  kubexm download --prune --dry-run`
+
 func (p *program) downloadCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "download [--export[=FILE]]", Short: "Fetch what clusters are made of, and pack it for machines without internet", GroupID: groupStore,
@@ -58,13 +66,7 @@ them: apt and the distribution's keyring, or dnf and dnf-plugins-core. What the 
 has already stays as it is; --refresh asks for newer packages. Machines install them
 from the store where spec.source.offline is true, else from their own repositories.
 There are: ` + commaLines(resource.SystemNames(), 84) + ".",
-		Example: `  kubexm download --name prod --dry-run
-  kubexm download --name prod --export
-  kubexm download --k8s v1.37.1,v1.36.4 --arch amd64,arm64 --export=k8s.tar.zst --volume-size 2G
-  kubexm download --name prod --os debian12,rocky9 --arch amd64 --export
-  kubexm download --name prod --export --sign-key ~/.ssh/id_ed25519 --sbom prod.cdx.json
-  kubexm download --verify
-  kubexm download --prune --dry-run`,
+		Example: downloadExample,
 	}
 	var d downloading
 	p.downloadFlags(cmd, &d)

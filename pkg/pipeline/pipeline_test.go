@@ -11,11 +11,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
 	"github.com/kubexm/kubexm/pkg/pipeline"
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/task"
 )
 
 // rows are the rows of the deployment matrix that there are.
@@ -186,4 +189,42 @@ func TestUnits(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestPackages wants task.Packages to know every step of a cluster's plan that installs packages.
+func TestPackages(t *testing.T) {
+	const masters = "  hosts:\n  - {name: m1, address: 10.0.0.1, roles: [master, etcd]}\n  - {name: m2, address: 10.0.0.2, roles: [master, etcd]}\n" +
+		"  - {name: m3, address: 10.0.0.3, roles: [master, etcd]}\n  - {name: w1, address: 10.0.0.4, roles: [worker]}\n"
+	for name, spec := range map[string]string{
+		"none":             "  hosts:\n  - {name: m1, address: 10.0.0.1, roles: [master, etcd, worker]}\n",
+		"internal kubeadm": masters + "  loadBalancer: {mode: internal}\n",
+		"internal kubexm":  masters + "  kubernetes: {type: kubexm}\n  etcd: {type: kubexm}\n  loadBalancer: {mode: internal, internal: {type: nginx}}\n",
+		"kube-vip":         masters + "  loadBalancer: {mode: kube-vip, vip: 10.0.0.100}\n",
+		"external": masters + "  - {name: lb1, address: 10.0.0.5, roles: [loadbalancer]}\n  - {name: lb2, address: 10.0.0.6, roles: [loadbalancer]}\n" +
+			"  loadBalancer: {mode: external, vip: 10.0.0.100, external: {type: kubexm-kh}}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := clustertest.Parse(t, "apiVersion: kubexm.io/v1alpha1\nkind: Cluster\nmetadata: {name: c}\nspec:\n"+spec, nil)
+			g, err := plan.New(pipeline.Create(c))
+			if err != nil {
+				t.Fatal(err)
+			}
+			planned, known := map[string][]string{}, map[string][]string{}
+			for _, n := range g.Nodes {
+				if p, ok := step.Unwrap(n.Step).(step.Packages); ok {
+					planned[n.Host] = append(planned[n.Host], p.Names...)
+				}
+			}
+			for _, h := range c.All() {
+				for _, s := range task.Packages(c, h) {
+					if p, ok := step.Unwrap(s).(step.Packages); ok {
+						known[h] = append(known[h], p.Names...)
+					}
+				}
+			}
+			if diff := cmp.Diff(planned, known); diff != "" || len(known) != len(c.All()) {
+				t.Errorf("planned, and known beforehand:\n%s", diff)
+			}
+		})
+	}
 }

@@ -73,6 +73,7 @@ func (s *Store) ResolvePackages(ctx context.Context, here *runner.Runner, system
 		return set, fmt.Errorf("finding out which packages %s has: %w", system, err)
 	}
 	slices.SortFunc(set.Files, func(a, b PackageFile) int { return strings.Compare(a.Name, b.Name) })
+	set.Files = slices.Compact(set.Files)
 	return set, set.check()
 }
 
@@ -110,15 +111,25 @@ Dir::Etc::Preferences "/dev/null"; Dir::Etc::PreferencesParts "/dev/null"; APT::
 APT::Architecture "%[3]s"; APT::Architectures "%[3]s"; APT::Update::Error-Mode "any"; Acquire::Retries "3"; Acquire::ForceHash "SHA256";
 ` + clearHooks + `END
 apt-get -c "$T/apt.conf" -qq update >&2 || exit
-apt-get -c "$T/apt.conf" -qq -y --no-install-recommends --print-uris install %[4]s
+for names in %[4]s; do apt-get -c "$T/apt.conf" -qq -y --no-install-recommends --print-uris install $names || exit; done
 `
+
+// makesRoom are packages that go where another one comes, as Debian has one time service at a time. They are taken
+// along: hosts that had them get them again when the cluster is deleted.
+var makesRoom = map[string]string{"chrony": "systemd-timesyncd"}
 
 func (s *Store) resolveDeb(ctx context.Context, here *runner.Runner, sys System, set PackageSet, sources []string) ([]PackageFile, error) {
 	lines := make([]string, len(sources))
 	for i, src := range sources {
 		lines[i] = "deb [signed-by=" + sys.Keys.file + "] " + src
 	}
-	out, err := here.User(ctx, fmt.Sprintf(resolveDebs, runner.Quote(sys.Keys.file), strings.Join(lines, "\n"), set.Arch, runner.Quote(set.Names...)))
+	together := []string{strings.Join(set.Names, " ")} // what is installed at a time
+	for _, n := range set.Names {
+		if gone := makesRoom[n]; gone != "" {
+			together = append(together, gone)
+		}
+	}
+	out, err := here.User(ctx, fmt.Sprintf(resolveDebs, runner.Quote(sys.Keys.file), strings.Join(lines, "\n"), set.Arch, runner.Quote(together...)))
 	if err != nil {
 		return nil, toolError(err, "apt-get", "apt", sys.Keys)
 	}

@@ -32,7 +32,7 @@ func (s *Store) resolveRPM(ctx context.Context, here *runner.Runner, sys System,
 	arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[set.Arch]
 	var repos strings.Builder
 	for i, src := range sources {
-		fmt.Fprintf(&repos, "[source%d]\nname=source%[1]d\nbaseurl=%s\nenabled=1\ngpgcheck=0\nmodule_hotfixes=1\n", i, src)
+		fmt.Fprintf(&repos, "[source%d]\nname=source%[1]d\nbaseurl=%s\nenabled=1\ngpgcheck=0\nskip_if_unavailable=0\nmodule_hotfixes=1\n", i, src)
 	}
 	out, err := here.User(ctx, fmt.Sprintf(resolveRPMs, repos.String(), sys.Version, arch, runner.Quote(set.Names...)))
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package resource knows what kubexm fetches (programs and container images),
+// Package resource knows what kubexm fetches (programs, container images and packages of operating systems),
 // where it comes from and what it must hash to, and keeps it in one store on
 // the control machine:
 //
@@ -6,6 +6,7 @@
 //	packages/<component>/<version>/<arch>/<file>  a file as published, and next to it its unpacked members
 //	packages/<component>/<version>/<arch>/SHA256SUMS
 //	packages/images/                              one OCI layout for all images and architectures
+//	packages/os/<system>/<arch>/                  a repository of apt or dnf
 //
 // A bundle carries a part of one store to another.
 // What is in the store is never fetched again, and nothing enters it unverified.

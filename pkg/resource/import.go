@@ -399,6 +399,7 @@ func (i *imports) count(ctx context.Context) error {
 		return err
 	}
 	err := i.editLock(ctx, func(l *lock) error {
+		i.dropIncomplete(l, i.lock)
 		if err := l.merge(i.lock); err != nil {
 			return err
 		}
@@ -409,7 +410,9 @@ func (i *imports) count(ctx context.Context) error {
 	}
 	sets, err := i.PackageSets()
 	for _, set := range sets {
-		err = errors.Join(err, i.publish(ctx, set))
+		if _, ok := i.lock.Systems[set.dir()]; ok {
+			err = errors.Join(err, i.publish(ctx, set))
+		}
 	}
 	return err
 }

@@ -197,7 +197,7 @@ func (s *Store) Verify(ctx context.Context) (Verified, error) {
 		return v, fmt.Errorf("verifying %s: %w", s.dir, err)
 	}
 	incomplete, err := s.incomplete(l)
-	v.Flaws = append(v.Flaws, incomplete...)
+	v.Flaws = slices.Concat(v.Flaws, incomplete, s.incompletePackages(l))
 	slices.SortFunc(v.Flaws, func(a, b Flaw) int { return strings.Compare(a.Path+a.What, b.Path+b.What) })
 	return v, err
 }
@@ -377,7 +377,7 @@ func (s *Store) unneeded(l lock, stays map[string]bool) (gone []leftover, err er
 	owners := s.owners(l)
 	err = s.files(func(file, key string) error {
 		dir, name := path.Split(key)
-		what := path.Clean(dir)
+		what := strings.TrimSuffix(path.Clean(dir), "/repodata")
 		whole := strings.TrimSuffix(strings.TrimSuffix(key, ".origin"), ".part")
 		if what == blobKey("sha256:") {
 			if what = owners[digest.NewDigestFromEncoded(digest.SHA256, path.Base(whole))]; what == "" {
@@ -386,7 +386,8 @@ func (s *Store) unneeded(l lock, stays map[string]bool) (gone []leftover, err er
 			if stays[whole] || name == indexFile {
 				return nil
 			}
-		} else if part := strings.Split(key, "/"); len(part) != 4 || stays[what] || stays[whole] || isPublished(key) && stays[path.Join(what, sumsFile)] || !isComponent(part[0]) && part[0] != systemsDir {
+		} else if part := strings.Split(key, "/"); len(part) != 4 && !(len(part) == 5 && isPublished(key)) || stays[what] || stays[whole] ||
+			isPublished(key) && stays[path.Join(what, sumsFile)] || !isComponent(part[0]) && part[0] != systemsDir {
 			return nil
 		}
 		info, err := os.Stat(file)

@@ -107,12 +107,23 @@ func (s *Store) PackageSets() ([]PackageSet, error) {
 	return all, err
 }
 
+// has returns a test whether a file of the set is in the store, whole. The folder's notes are read once for all.
+func (s *Store) has(p PackageSet) func(PackageFile) bool {
+	dir := s.file(p.dir())
+	seen := readIndex(dir)
+	return func(f PackageFile) bool {
+		file := filepath.Join(dir, f.Name)
+		now, err := lookAt(file, f.SHA256)
+		return err == nil && (seen[f.Name] == now || sumIs(file, f.SHA256))
+	}
+}
+
 // LookPackages tells of a set whether all of it is in the store.
 func (s *Store) LookPackages(p PackageSet) Stock {
-	st := Stock{Item: p.Item(), There: true}
+	st, has := Stock{Item: p.Item(), There: true}, s.has(p)
 	for _, f := range p.Files {
 		st.Size += f.Size
-		st.There = st.There && sumIs(s.file(path.Join(p.dir(), f.Name)), f.SHA256)
+		st.There = st.There && has(f)
 		if place := s.source.places(f.URL)[0]; st.From == "" {
 			st.From = redacted(place)
 		}
@@ -134,7 +145,7 @@ func (s *Store) FetchPackages(ctx context.Context, p PackageSet, progress Progre
 	}
 	var all errgroup.Group
 	all.SetLimit(parallelPackages)
-	sum := &added{progress: progress}
+	sum, has := &added{progress: progress}, s.has(p)
 	sums := map[string]string{}
 	for _, f := range p.Files {
 		sums[f.Name] = f.SHA256
@@ -143,7 +154,7 @@ func (s *Store) FetchPackages(ctx context.Context, p PackageSet, progress Progre
 	for _, f := range p.Files {
 		file := s.file(path.Join(p.dir(), f.Name))
 		all.Go(func() error {
-			if sumIs(file, f.SHA256) {
+			if has(f) {
 				sum.tell(f.Name, f.Size)
 				return nil
 			}
@@ -225,9 +236,10 @@ func (s *Store) collectPackages(own, to lock, i Item, add func(key, sum string) 
 	if set.Files == nil {
 		return fault.Advise(fmt.Errorf("%s are not in %s: %w", i, s.dir, os.ErrNotExist), "run 'kubexm download --os "+i.System+"' first")
 	}
+	has := s.has(set)
 	for _, f := range set.Files {
 		key := path.Join(set.dir(), f.Name)
-		if !sumIs(s.file(key), f.SHA256) {
+		if !has(f) {
 			return fault.Advise(fmt.Errorf("%s is not in %s: %w", key, s.dir, os.ErrNotExist), "run 'kubexm download --os "+i.System+"' again")
 		}
 		if err := add(key, f.SHA256); err != nil {
@@ -260,6 +272,36 @@ func (l lock) coveredPackages() error {
 		}
 	}
 	return nil
+}
+
+// incompletePackages finds what sets lack that are there in part.
+func (s *Store) incompletePackages(l lock) (flaws []Flaw) {
+	for dir, is := range l.Systems {
+		lacks := slices.DeleteFunc(slices.Clone(is.Files), func(name string) bool {
+			_, err := os.Stat(s.file(path.Join(dir, name)))
+			return err == nil
+		})
+		if len(lacks) == len(is.Files) {
+			continue // it was never there, or pruned
+		}
+		for _, name := range lacks {
+			flaws = append(flaws, Flaw{path.Join(dir, name), "it is missing; part of the packages in " + dir})
+		}
+	}
+	return flaws
+}
+
+// dropIncomplete forgets sets that are not whole in the store, where another lock has one: what they lack may be published
+// no more.
+func (s *Store) dropIncomplete(l *lock, other lock) {
+	for _, name := range SystemNames() {
+		for _, arch := range []string{"amd64", "arm64"} {
+			set := l.set(name, arch)
+			if _, ok := other.Systems[set.dir()]; ok && !s.LookPackages(set).There {
+				delete(l.Systems, set.dir())
+			}
+		}
+	}
 }
 
 // mergePackages adds the sets of another lock. Each holds all that its packages depend on, so both

@@ -84,7 +84,7 @@ func TestPackages(t *testing.T) {
 	base, uris := publishedDebs(t, "socat", "libwrap0")
 	s, a := packageStore(t, base), &answers{text: "NOTE: a remark\n" + uris}
 	set := resolve(t, s, a, false, "socat")
-	for _, want := range []string{"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] " + base + "/debian-security/ bookworm-security main", `APT::Architecture "amd64"`, "install socat\n"} {
+	for _, want := range []string{"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] " + base + "/debian-security/ bookworm-security main", `APT::Architecture "amd64"`, "for names in socat; do"} {
 		if !strings.Contains(a.script, want) {
 			t.Errorf("no %q in:\n%s", want, a.script)
 		}
@@ -131,6 +131,10 @@ func TestPackages(t *testing.T) {
 			t.Errorf("%s has %v", sumsFile, sums)
 		}
 	}
+	again, err := other.Import(t.Context(), bundle, nil, nil)
+	if err != nil || again.Present != 2 {
+		t.Errorf("%+v, %v", again, err)
+	}
 	a.err = errors.New("asked without need")
 	if again := resolve(t, other, a, true, "socat"); !slices.Equal(again.Files, set.Files) {
 		t.Errorf("%+v", again)
@@ -173,7 +177,7 @@ func TestPackagesRefreshed(t *testing.T) {
 	_, more := publishedDebs(t, "ipset")
 	a.text += strings.ReplaceAll(more, more[1:strings.Index(more, "/debian/")], base)
 	is := fetch(false, "ipset")
-	if len(is.Files) != 2 || !slices.Equal(is.Names, []string{"ipset", "socat"}) || !strings.Contains(a.script, "install ipset socat\n") {
+	if len(is.Files) != 2 || !slices.Equal(is.Names, []string{"ipset", "socat"}) || !strings.Contains(a.script, "for names in 'ipset socat'; do") {
 		t.Errorf("%+v, by %s", is, a.script)
 	}
 	gone, err := s.Prune(t.Context(), []Item{is.Item()}, false)
@@ -185,6 +189,9 @@ func TestPackagesRefreshed(t *testing.T) {
 	}
 	if err := os.Remove(s.file(is.dir() + "/" + is.Files[0].Name)); err != nil {
 		t.Fatal(err)
+	}
+	if v, err := s.Verify(t.Context()); err != nil || len(v.Flaws) != 1 || v.Flaws[0] != (Flaw{"os/debian12/amd64/" + is.Files[0].Name, "it is missing; part of the packages in os/debian12/amd64"}) {
+		t.Errorf("verify: %+v, %v", v, err)
 	}
 	r := &Repository{System: "debian12", Arch: "amd64", Store: s}
 	if _, err := r.Lacks([]string{"socat"}); err == nil || !strings.Contains(err.Error(), "missing or damaged: "+is.Files[0].Name) {
@@ -210,7 +217,7 @@ func TestPackagesTroubles(t *testing.T) {
 	}{
 		"unknown":    {"debian99", exit(0, ""), `no operating system is named "debian99"`, "debian12, debian13"},
 		"no apt":     {"debian12", exit(noTool, ""), "this machine has no apt-get", "install apt"},
-		"no keys":    {"ubuntu2204", exit(noKeys, ""), "no /usr/share/keyrings/ubuntu-archive-keyring.gpg", "install the package ubuntu-archive-keyring"},
+		"no keys":    {"ubuntu2204", exit(noKeys, ""), "no /usr/share/keyrings/ubuntu-archive-keyring.gpg", "install the package ubuntu-keyring"},
 		"no dnf":     {"rocky9", exit(noTool, ""), "this machine has no dnf", "install dnf and dnf-plugins-core"},
 		"no network": {"debian12", exit(100, "E: Failed to fetch http://deb.debian.org"), "apt-get: E: Failed to fetch", "proxy"},
 		"an answer":  {"debian12", &answers{text: "'http://x/y_1_all.deb' y_1_all.deb 7 MD5Sum:00\n"}, `unexpected answer "'http://x/y_1_all.deb'`, ""},
@@ -268,6 +275,46 @@ func TestForeignPackages(t *testing.T) {
 	for _, bad := range []string{"os/debian12/amd64/../x.deb", "os/debian12/amd64/.x.deb", "os/debian12/riscv64/x_1_all.deb", "os/debian99/amd64/x_1_all.deb", "os/debian12/amd64/x.rpm", "os/debian12/amd64/a/x.deb"} {
 		if isPackage(bad) {
 			t.Errorf("%s passes for a package", bad)
+		}
+	}
+}
+
+// TestImportPackages imports a newer set into a store that has an older one, whole and with a gap.
+func TestImportPackages(t *testing.T) {
+	base, old := publishedDebs(t, "socat", "libwrap0")
+	made := func(uris string) (*Store, PackageSet) {
+		s := packageStore(t, base)
+		set := resolve(t, s, &answers{text: uris}, false, "socat")
+		if err := s.FetchPackages(t.Context(), set, nil); err != nil {
+			t.Fatal(err)
+		}
+		return s, set
+	}
+	from, fresh := made(strings.ReplaceAll(old, "+b1", "+b2"))
+	bundle := filepath.Join(t.TempDir(), "b.tar.zst")
+	if _, err := from.Pack(t.Context(), Bundle{Path: bundle, Items: []Item{fresh.Item()}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for gap, want := range map[string]int{"": 4, "libwrap0_1:1.0+b1_amd64.deb": 2} {
+		s, set := made(old)
+		if gap != "" {
+			if err := os.Remove(s.file(set.dir() + "/" + gap)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := s.Import(t.Context(), bundle, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		sets, err := s.PackageSets()
+		if err != nil || len(sets) != 1 || len(sets[0].Files) != want {
+			t.Errorf("gap %q: %+v, %v", gap, sets, err)
+		}
+		index, err := os.ReadFile(s.file(set.dir() + "/Packages"))
+		if n := strings.Count(string(index), "\nFilename: "); err != nil || n != want {
+			t.Errorf("gap %q: %d packages in the index, %v", gap, n, err)
+		}
+		if v, err := s.Verify(t.Context()); err != nil || len(v.Flaws) > 0 {
+			t.Errorf("gap %q: %+v, %v", gap, v, err)
 		}
 	}
 }

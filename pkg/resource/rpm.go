@@ -32,7 +32,7 @@ type (
 	xmlVersion struct {
 		Epoch   string `xml:"epoch,attr"`
 		Version string `xml:"ver,attr"`
-		Release string `xml:"rel,attr,omitempty"`
+		Release string `xml:"rel,attr"`
 	}
 	xmlChecksum struct {
 		Type string `xml:"type,attr"`
@@ -56,9 +56,11 @@ type (
 		Files     []string   `xml:"file"`
 	}
 	xmlEntry struct {
-		Name  string `xml:"name,attr"`
-		Flags string `xml:"flags,attr,omitempty"`
-		*xmlVersion
+		Name    string `xml:"name,attr"`
+		Flags   string `xml:"flags,attr,omitempty"` // empty: any version will do
+		Epoch   string `xml:"epoch,attr,omitempty"`
+		Version string `xml:"ver,attr,omitempty"`
+		Release string `xml:"rel,attr,omitempty"`
 	}
 )
 
@@ -72,7 +74,7 @@ func xmlEntries(all []rpm.Dependency) (list []xmlEntry) {
 		}
 		e := xmlEntry{Name: d.Name()}
 		if flag := rpmFlags[d.Flags()&(rpm.DepFlagLesser|rpm.DepFlagGreater|rpm.DepFlagEqual)]; flag != "" && d.Version() != "" {
-			e.Flags, e.xmlVersion = flag, &xmlVersion{fmt.Sprint(d.Epoch()), d.Version(), d.Release()}
+			e.Flags, e.Epoch, e.Version, e.Release = flag, fmt.Sprint(d.Epoch()), d.Version(), d.Release()
 		}
 		list = append(list, e)
 	}

@@ -17,19 +17,26 @@ type Source struct {
 
 // zones are the mirrors known to be near to users of a zone. DaoCloud's are
 // caching proxies of the named hosts: https://github.com/DaoCloud/public-image-mirror
-// and https://github.com/DaoCloud/public-binary-files-mirror.
+// and https://github.com/DaoCloud/public-binary-files-mirror. Packages of operating systems: https://developer.aliyun.com/mirror.
 var zones = map[string]map[string]string{
 	"": nil,
 	"cn": {
-		"https://dl.k8s.io/":              "https://files.m.daocloud.io/dl.k8s.io/",
-		"https://github.com/":             "https://files.m.daocloud.io/github.com/",
-		"https://get.helm.sh/":            "https://files.m.daocloud.io/get.helm.sh/",
-		"https://storage.googleapis.com/": "https://files.m.daocloud.io/storage.googleapis.com/",
-		"docker.io":                       "m.daocloud.io/docker.io",
-		"gcr.io":                          "m.daocloud.io/gcr.io",
-		"ghcr.io":                         "m.daocloud.io/ghcr.io",
-		"quay.io":                         "m.daocloud.io/quay.io",
-		"registry.k8s.io":                 "m.daocloud.io/registry.k8s.io",
+		"https://dl.k8s.io/":                   "https://files.m.daocloud.io/dl.k8s.io/",
+		"https://github.com/":                  "https://files.m.daocloud.io/github.com/",
+		"https://get.helm.sh/":                 "https://files.m.daocloud.io/get.helm.sh/",
+		"https://storage.googleapis.com/":      "https://files.m.daocloud.io/storage.googleapis.com/",
+		"http://deb.debian.org/":               "https://mirrors.aliyun.com/",
+		"http://archive.ubuntu.com/":           "https://mirrors.aliyun.com/",
+		"http://ports.ubuntu.com/":             "https://mirrors.aliyun.com/",
+		"https://vault.centos.org/":            "https://mirrors.aliyun.com/centos-vault/",
+		"https://dl.rockylinux.org/pub/rocky/": "https://mirrors.aliyun.com/rockylinux/",
+		"https://repo.almalinux.org/":          "https://mirrors.aliyun.com/",
+		"https://repo.openeuler.org/":          "https://mirrors.aliyun.com/openeuler/",
+		"docker.io":                            "m.daocloud.io/docker.io",
+		"gcr.io":                               "m.daocloud.io/gcr.io",
+		"ghcr.io":                              "m.daocloud.io/ghcr.io",
+		"quay.io":                              "m.daocloud.io/quay.io",
+		"registry.k8s.io":                      "m.daocloud.io/registry.k8s.io",
 	},
 }
 

@@ -26,7 +26,7 @@ type keyring struct{ file, packages string }
 
 var (
 	debianKeys = keyring{"/usr/share/keyrings/debian-archive-keyring.gpg", "debian-archive-keyring"}
-	ubuntuKeys = keyring{"/usr/share/keyrings/ubuntu-archive-keyring.gpg", "ubuntu-archive-keyring (Ubuntu: ubuntu-keyring)"}
+	ubuntuKeys = keyring{"/usr/share/keyrings/ubuntu-archive-keyring.gpg", "ubuntu-keyring (Ubuntu has it; it can be installed on Debian, too)"}
 )
 
 // systems are those that a cluster can be made of: https://www.debian.org/releases,

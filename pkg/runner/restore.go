@@ -90,11 +90,12 @@ for p in $had; do m=$(erase "$p" 2>&1) || case "$m" in *needed\ by*|*dependency\
 echo $pkgs; fi
 `
 
-// startOthers installs what had to make room for packages that are gone now, removing nothing for it, and turns on
+// startOthers installs what had to make room for packages that are gone now, from files in lost where there are some, removing nothing for it, and turns on
 // the services of others again, but those that are there no more. Without a time service or a firewall
 // that was there before, a machine is not as it was: then Restore does not end well.
 const startOthers = `gone=; get() { apt-get -q -o DPkg::Lock::Timeout=300 "$@"; }
-for p in $lost; do if ! dpkg-query -W -f '${db:Status-Status}\n' "$p" 2>/dev/null | grep -qx installed; then gone="$gone $p"; fi; done
+for p in $lost; do if ! dpkg-query -W -f '${db:Status-Status}\n' "$p" 2>/dev/null | grep -qx installed; then
+for f in "$S/lost/$p"_*.deb; do if [ -e "$f" ]; then p=$f; fi; done; gone="$gone $p"; fi; done
 again() { get install -y --no-install-recommends --no-remove $gone; }
 if [ -n "$gone" ] && ! { again || { get update && again; }; } >&2; then
 echo "packages that made room for kubexm's can not be installed again:$gone; install them by hand, or strike their lines in $L, and delete once more" >&2; exit 1; fi

@@ -79,9 +79,9 @@ const left = `above() { d=${1%/*}; if [ -n "$d" ] && [ ! -d "$d" ]; then above "
 leaves() { above "$1"; keep "$1"; }
 `
 
-// planned prints the packages that dnf and yum list under "Installing", in a column that
+// dnfPlan prints the packages that dnf and yum list under "Installing", in a column that
 // begins after one blank.
-const planned = `while IFS= read -r l; do case "$l" in Installing*) on=y;; [A-Z]*) on=;; "  "*|"") ;; " "*) if [ -n "$on" ]; then l=${l# }; echo "${l%% *}"; fi;; esac; done`
+const dnfPlan = `while IFS= read -r l; do case "$l" in Installing*) on=y;; [A-Z]*) on=;; "  "*|"") ;; " "*) if [ -n "$on" ]; then l=${l# }; echo "${l%% *}"; fi;; esac; done`
 
 // add notes all packages that will come along before any does, so that they can all go
 // again, whenever the power is cut; and, should the plan have been misread, those that came.
@@ -111,7 +111,7 @@ func (p Packages) manager(names string) manager {
 	}
 	if p.Manager != "apt" {
 		dnf := p.Manager + options
-		return manager{"LC_ALL=C " + dnf + " --assumeno install " + names + " || true", planned, "false", dnf + " -q -y install " + names, after}
+		return manager{"LC_ALL=C " + dnf + " --assumeno install " + names + " || true", dnfPlan, "false", dnf + " -q -y install " + names, after}
 	}
 	get := "DEBIAN_FRONTEND=noninteractive apt-get" + options + " -q -o DPkg::Lock::Timeout=300"
 	return manager{

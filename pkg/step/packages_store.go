@@ -29,11 +29,15 @@ func (p Packages) storeOptions() string {
 	return " --setopt=reposdir=" + storeDir + "/repos --setopt=cachedir=" + storeDir + "/cache --disableplugin=subscription-manager"
 }
 
+// keptStore is where a host keeps packages of the store that it may want again: see runner.Restore.
+const keptStore = runner.StateDir + "/lost"
+
 // changed prints, of what dnf or yum list, also the packages that come in another version.
-var changed = strings.Replace(planned, "Installing*", "Installing*|Upgrading*|Updating*|Downgrading*", 1)
+var changed = strings.Replace(dnfPlan, "Installing*", "Installing*|Upgrading*|Updating*|Downgrading*", 1)
 
 // bring lays on the host the index of what the store has, lets the package manager tell what it would
-// take of it, and brings just that: each package crosses once, checked on both sides.
+// take of it, and brings just that: each package crosses once, checked on both sides. What
+// would have to make room comes along, too, and is kept.
 func (p Packages) bring(ctx context.Context, r *runner.Runner, m manager) (err error) {
 	index, err := p.From.Index(storeDir)
 	if err != nil {
@@ -51,7 +55,7 @@ func (p Packages) bring(ctx context.Context, r *runner.Runner, m manager) (err e
 			err = errors.Join(err, failed)
 		}
 	}()
-	refresh, read := m.refresh+" >&2", m.read
+	refresh, read := m.refresh+" >&2", "cat"
 	if p.Manager != "apt" { // it refreshes by itself
 		refresh, read = ":", changed
 	}
@@ -60,19 +64,34 @@ func (p Packages) bring(ctx context.Context, r *runner.Runner, m manager) (err e
 	if err != nil {
 		return err
 	}
-	members, err := p.From.Files(strings.Fields(out))
-	if err != nil || members == nil {
-		return err
+	names := map[string][]string{storeDir: strings.Fields(out)}
+	if p.Manager == "apt" {
+		names = map[string][]string{storeDir: planned("Inst", out), keptStore: planned("Remv", out)}
 	}
-	return send(ctx, r, placedIn(storeDir, members))
+	var all []placed
+	for _, dir := range slices.Sorted(maps.Keys(names)) {
+		members, err := p.From.Files(names[dir])
+		if err != nil {
+			return err
+		}
+		for _, m := range members {
+			all = append(all, placed{m, path.Join(dir, m.Name)})
+		}
+	}
+	if all == nil {
+		return nil
+	}
+	return send(ctx, r, all)
 }
 
-func placedIn(dir string, members []resource.Member) []placed {
-	all := make([]placed, len(members))
-	for i, m := range members {
-		all[i] = placed{m, path.Join(dir, m.Name)}
+// planned returns the packages that apt-get -s has under a word.
+func planned(word, out string) (names []string) {
+	for line := range strings.Lines(out) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == word {
+			names = append(names, f[1])
+		}
 	}
-	return all
+	return names
 }
 
 // FetchPackages ensures that packages of an operating system are in the store of the control machine.

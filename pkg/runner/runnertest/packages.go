@@ -215,8 +215,11 @@ func aptGet(c *Call) int {
 	case "check":
 		return 0
 	case "install":
+		if n := c.unpack(args[1:]); n != "" {
+			return c.Failf(100, "E: Unsupported file %s given on commandline", n)
+		}
 		c.mu.Lock()
-		lists := c.lists
+		lists := c.lists || slices.ContainsFunc(c.Args[1:], func(a string) bool { return strings.HasSuffix(a, ".deb") })
 		c.mu.Unlock()
 		if from != nil {
 			_, plan := o["s"]
@@ -327,33 +330,6 @@ func rpmQuery(c *Call) int {
 	for _, n := range c.Installed() {
 		if len(names) == 0 || slices.Contains(names, n) {
 			c.Printf("%s\n", n)
-		}
-	}
-	return 0
-}
-
-func dnf(c *Call) int {
-	o, args, ok := c.opts("qy", "", "--setopt", "--disablerepo", "--enablerepo", "--nobest", "--assumeno")
-	if !ok || len(args) == 0 {
-		return c.Unknown()
-	}
-	_, plan := o["--assumeno"]
-	switch {
-	case args[0] != "install":
-		return c.Unknown()
-	case plan && !c.Offline:
-		c.Printf("Dependencies resolved.\n====\n Package        Architecture\n====\nUpgrading:\n bash           x86_64   5.2   baseos   1 M\nInstalling:\n")
-		for _, n := range c.missing(args[1:]) {
-			c.Printf(" %s\n                x86_64   1.0-1   appstream   300 k\nInstalling dependencies:\n", n)
-		}
-		return c.Failf(1, "Operation aborted.")
-	case o["y"] == "" && !plan:
-		return c.Failf(1, "Operation aborted.")
-	case c.Offline:
-		return c.Failf(1, "Error: Failed to download metadata for repo")
-	default:
-		if missing := c.install(args[1:]); missing != "" {
-			return c.Failf(1, "Error: Unable to find a match: %s", missing)
 		}
 	}
 	return 0

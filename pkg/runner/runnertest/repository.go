@@ -1,8 +1,10 @@
 package runnertest
 
 import (
+	"compress/gzip"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"path"
 	"regexp"
 	"slices"
@@ -87,6 +89,79 @@ func (c *Call) printURIs(from *repository, names []string) int {
 		c.Printf("'%spool/main/%s' %s %d SHA256:%x\n", from.url, file, file, len(deb), sha256.Sum256(deb))
 	}
 	return 0
+}
+
+// unpack puts the names of packages in the place of their files; it returns the first that is not there.
+func (h *Host) unpack(args []string) string {
+	for i, a := range args {
+		if strings.HasPrefix(a, "/") {
+			if !h.fs.exists(a) {
+				return a
+			}
+			args[i], _, _ = strings.Cut(path.Base(a), "_")
+		}
+	}
+	return ""
+}
+
+func dnf(c *Call) int {
+	o, args, ok := c.opts("qy", "", "--setopt", "--disablerepo", "--enablerepo", "--nobest", "--assumeno", "--disableplugin")
+	if !ok || len(args) == 0 {
+		return c.Unknown()
+	}
+	_, plan := o["--assumeno"]
+	from, offline := c.repoDir(), c.Offline
+	if from != nil && args[0] == "install" {
+		offline = false
+		if n := c.unavailable(from, plan, args[1:]); n != "" {
+			return c.Failf(1, "Error: Unable to find a match: %s", n)
+		}
+	}
+	switch {
+	case args[0] != "install":
+		return c.Unknown()
+	case plan && !offline:
+		c.Printf("Dependencies resolved.\n====\n Package        Architecture\n====\nUpgrading:\n bash           x86_64   5.2   baseos   1 M\nInstalling:\n")
+		for _, n := range c.missing(args[1:]) {
+			c.Printf(" %s\n                x86_64   1.0-1   appstream   300 k\nInstalling dependencies:\n", n)
+		}
+		return c.Failf(1, "Operation aborted.")
+	case o["y"] == "" && !plan:
+		return c.Failf(1, "Operation aborted.")
+	case offline:
+		return c.Failf(1, "Error: Failed to download metadata for repo")
+	default:
+		if missing := c.install(args[1:]); missing != "" {
+			return c.Failf(1, "Error: Unable to find a match: %s", missing)
+		}
+	}
+	return 0
+}
+
+var (
+	dnfSource = regexp.MustCompile(`(?m)^baseurl=file://(.*)$`)
+	dnfEntry  = regexp.MustCompile(`(?s)<package .*?<name>([^<]+)</name>.*?<location href="([^"]+)"`)
+)
+
+// repoDir is the repository that dnf is led to by --setopt=reposdir; nil: those of the host.
+func (c *Call) repoDir() *repository {
+	at := slices.IndexFunc(c.Args, func(a string) bool { return strings.HasPrefix(a, "--setopt=reposdir=") })
+	if at < 0 {
+		return nil
+	}
+	conf, _ := c.Get(path.Join(strings.TrimPrefix(c.Args[at], "--setopt=reposdir="), "kubexm.repo"))
+	r := &repository{files: map[string]string{}}
+	if base := dnfSource.FindStringSubmatch(conf); base != nil {
+		r.dir = base[1]
+	}
+	packed, _ := c.Get(path.Join(r.dir, "repodata/primary.xml.gz"))
+	if z, err := gzip.NewReader(strings.NewReader(packed)); err == nil {
+		primary, _ := io.ReadAll(z) // what is not there is missed
+		for _, e := range dnfEntry.FindAllStringSubmatch(string(primary), -1) {
+			r.files[e[1]] = path.Join(r.dir, e[2])
+		}
+	}
+	return r
 }
 
 // mktemp makes a directory of a name that nothing has.

@@ -1,0 +1,113 @@
+package resource
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kubexm/kubexm/pkg/util/golden"
+)
+
+// dnfAnswer is what the script prints that asks dnf: where packages are, and the lists of two repositories.
+func dnfAnswer(t *testing.T, base string, change func(primary string) string) string {
+	t.Helper()
+	text, lists := "a remark\n", ""
+	for n, name := range []string{"kx-lib-2.0-1.noarch.rpm", "kx-top-1.0-1.noarch.rpm"} {
+		at := base + []string{"BaseOS", "AppStream"}[n] + "/x86_64/os/"
+		content, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += at + "Packages/k/" + name + "\n"
+		primary := fmt.Sprintf(`<?xml version="1.0"?><metadata xmlns="http://linux.duke.edu/metadata/common" packages="1"><package type="rpm"><name>kx</name>
+<checksum type="sha256" pkgid="YES">%x</checksum><size package="%d" installed="1"/><location href="Packages/k/%s"/><format/></package></metadata>`, sha256.Sum256(content), len(content), name)
+		packed := zipped(change(primary))
+		lists += fmt.Sprintf("\n= source%d-0123/repodata/4567-primary.xml.gz %d\n%s", n, len(packed), packed)
+	}
+	return text + lists
+}
+
+func zipped(text string) string {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, _ = io.WriteString(z, text) // to memory
+	_ = z.Close()
+	return b.String()
+}
+
+// TestRPMs follows RPM packages from dnf's answer to the metadata that a host reads.
+func TestRPMs(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.ServeFile(w, r, filepath.Join("testdata", filepath.Base(r.URL.Path)))
+	}))
+	defer srv.Close()
+	s, err := Open(t.TempDir(), Source{Mirrors: map[string]string{"https://dl.rockylinux.org/": srv.URL + "/rocky/"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := func(primary string) string { return primary }
+	a := &answers{text: dnfAnswer(t, srv.URL+"/rocky/pub/rocky/9/", same)}
+	set, err := s.ResolvePackages(t.Context(), a.runner(), "rocky9", "amd64", []string{"kx-top"}, false)
+	if err == nil {
+		err = s.FetchPackages(t.Context(), set, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "https://dl.rockylinux.org/pub/rocky/9/AppStream/x86_64/os/Packages/k/kx-top-1.0-1.noarch.rpm"; len(set.Files) != 2 || set.Files[1].URL != want {
+		t.Errorf("%+v", set.Files)
+	}
+	for _, want := range []string{"--releasever 9 --forcearch x86_64 ", "baseurl=" + srv.URL + "/rocky/pub/rocky/9/BaseOS/x86_64/os/\n", "--urls kx-top >"} {
+		if !strings.Contains(a.script, want) {
+			t.Errorf("no %q in:\n%s", want, a.script)
+		}
+	}
+	r := &Repository{System: "rocky9", Arch: "amd64", Store: s}
+	if lacks, err := r.Lacks([]string{"kx-virtual", "kx-top", "nothing"}); err != nil || !slices.Equal(lacks, []string{"nothing"}) {
+		t.Errorf("lacks %v, %v", lacks, err)
+	}
+	index, err := r.Index("/dir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed := index["repodata/primary.xml.gz"]
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	primary, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repomd := string(index["repodata/repomd.xml"])
+	for _, sum := range [][32]byte{sha256.Sum256(packed), sha256.Sum256(primary)} {
+		if !strings.Contains(repomd, fmt.Sprintf("%x", sum)) {
+			t.Errorf("no %x in %s", sum, repomd)
+		}
+	}
+	golden.Equal(t, string(index["repos/kubexm.repo"])+strings.ReplaceAll(string(primary), "><", ">\n<"))
+
+	for want, change := range map[string]func(string) string{
+		"has no SHA-256 of http://": func(p string) string { return strings.Replace(p, "sha256", "sha1", 1) },
+		"syntax error":              func(p string) string { return p[:len(p)/2] },
+	} {
+		a.text = dnfAnswer(t, srv.URL+"/rocky/pub/rocky/9/", change)
+		if _, err := s.ResolvePackages(t.Context(), a.runner(), "rocky9", "amd64", []string{"kx-lib"}, false); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	a.text = regexp.MustCompile(`source1-0123`).ReplaceAllString(dnfAnswer(t, srv.URL, same), "source7-0123")
+	if _, err := s.ResolvePackages(t.Context(), a.runner(), "rocky9", "amd64", []string{"kx-lib"}, false); err == nil || !strings.Contains(err.Error(), "unexpected list source7-0123/") {
+		t.Errorf("got %v", err)
+	}
+}
