@@ -386,8 +386,7 @@ func (s *Store) unneeded(l lock, stays map[string]bool) (gone []leftover, err er
 			if stays[whole] || name == indexFile {
 				return nil
 			}
-		} else if part := strings.Split(key, "/"); len(part) != 4 && !(len(part) == 5 && isPublished(key)) || stays[what] || stays[whole] ||
-			isPublished(key) && stays[path.Join(what, sumsFile)] || !isComponent(part[0]) && part[0] != systemsDir {
+		} else if stays[what] || stays[whole] || !ours(key) || isPublished(key) && stays[path.Join(what, sumsFile)] {
 			return nil
 		}
 		info, err := os.Stat(file)
@@ -399,9 +398,11 @@ func (s *Store) unneeded(l lock, stays map[string]bool) (gone []leftover, err er
 	return gone, err
 }
 
-func isComponent(name string) bool {
-	_, err := find(name)
-	return err == nil
+// ours reports whether a path is one of the store's for a program, or for what belongs to a set of packages.
+func ours(key string) bool {
+	part := strings.Split(key, "/")
+	_, err := find(part[0])
+	return len(part) == 4 && (err == nil || part[0] == systemsDir) || len(part) > 3 && isPublished(key)
 }
 
 // busy reports whether another process writes the file.
