@@ -61,6 +61,7 @@ var parts = []struct {
 }{
 	{"create", (*bench).create},
 	{"rerun", (*bench).rerun},
+	{"offline", (*bench).offline},
 	{"transfer", (*bench).transfer},
 	{"simulated", (*bench).simulated},
 }
