@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/pipeline"
@@ -121,9 +122,7 @@ func Images(ctx context.Context, o Options, archs []string) (*NeededImages, erro
 	if err != nil {
 		return nil, err
 	}
-	src := confs[0].Spec.Source
-	src.Offline = true
-	store, err := openStore(o.Workdir, src)
+	store, err := openStore(o.Workdir, v1alpha1.Source{Offline: true})
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
+	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
@@ -144,4 +146,67 @@ func TestRegistryOnNodes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRegistryTroubles shows what is told of a registry that does not do what it is there for.
+func TestRegistryTroubles(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(w *world)
+		told  []string
+	}{
+		"does not answer": {func(w *world) {
+			w.hosts["node4"].OnStart["registry.service"] = func(*runnertest.Host) error { return nil }
+		}, []string{
+			"wait for the registry on node4: not done after 1m0s: registry registry.kubexm.local: ", "connection refused\n",
+			"last log lines of registry:\n", "advice: look at the host: journalctl -u registry\n",
+		}},
+		"out of a node's reach": {func(w *world) {
+			start := w.hosts["node4"].OnStart["registry.service"]
+			w.hosts["node4"].OnStart["registry.service"] = func(h *runnertest.Host) error {
+				err := start(h)
+				w.hosts["node1"].Serve("10.0.0.14:443", nil)
+				return err
+			}
+		}, []string{"container images on node1: pulling ", "10.0.0.14:443 on node1: connection refused", "advice: kubexm registry list tells what the private registry has; "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t, row(t, "registry"), "")
+				c.spoil(w)
+				a := w.attempt(t.Context())
+				_, err := a.create()
+				told := a.told(err)
+				for _, text := range c.told {
+					if !strings.Contains(told, text) {
+						t.Errorf("%q is not in\n%s", text, told)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestRegistryLosesImages has the registry's disk replaced: the next run brings the images again, and nodes keep theirs.
+func TestRegistryLosesImages(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, row(t, "registry"), "")
+		_, err := w.attempt(t.Context()).create()
+		w.must(err)
+		h := w.hosts["node4"]
+		h.Remove("/var/lib/registry")
+		h.Reboot()
+		a := w.attempt(t.Context())
+		res, err := a.create()
+		w.must(err)
+		var changed []string
+		for _, ev := range a.Events {
+			if ev.Status == engine.Changed {
+				changed = append(changed, ev.What)
+			}
+		}
+		if want := []string{"directory /var/lib/registry", "images in registry.kubexm.local"}; !slices.Equal(changed, want) || res.Summary.Failed > 0 {
+			t.Errorf("changed %q, want %q: %+v", changed, want, res.Summary)
+		}
+	})
 }

@@ -9,14 +9,18 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/opencontainers/go-digest"
 
+	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/connector/sshtest"
 	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/secret"
@@ -184,5 +188,45 @@ func TestPushFails(t *testing.T) {
 	}
 	if err := s.Push(t.Context(), newPrivate(t).Registry, nil, pause); err == nil {
 		t.Error("a damaged image was pushed")
+	}
+}
+
+// TestPushOverSSH pushes through the connection to a registry's host, which is lost once in the middle.
+func TestPushOverSSH(t *testing.T) {
+	u := resourcetest.New()
+	defer u.Close()
+	s, err := Open(t.TempDir(), Source{Mirrors: u.Sources()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range []string{pause, nginx} {
+		if err := s.Pull(t.Context(), ref, "amd64", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server := sshtest.Start(t, sshtest.Config{})
+	host, err := connector.SSH(t.Context(), connector.SSHConfig{
+		Name: "node1", Address: server.Address, Port: server.Port, User: "root", KnownHosts: filepath.Join(t.TempDir(), "known_hosts"), Password: secret.New("any"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	r := newPrivate(t)
+	r.Dial = host.Dial
+	var lost atomic.Bool
+	err = s.Push(t.Context(), r.Registry, func(done, _ int64) {
+		if done > 0 && !lost.Swap(true) {
+			server.Drop()
+		}
+	}, pause, nginx)
+	if !lost.Load() || err != nil && !fault.IsTransient(err) { // net/http itself tries again what it can
+		t.Errorf("the connection was lost: %v", err)
+	}
+	if err := s.Push(t.Context(), r.Registry, nil, pause, nginx); err != nil {
+		t.Fatal(err)
+	}
+	if lacks, err := s.Lacks(t.Context(), r.Registry, pause, nginx); err != nil || lacks != nil {
+		t.Errorf("lacks %v, %v", lacks, err)
 	}
 }

@@ -53,8 +53,9 @@ func Packages(c *cluster.Cluster, h string) []step.Step {
 
 // Runtime runs the container runtime.
 func Runtime(c *cluster.Cluster, hosts []string) plan.Task {
+	registries := containerd.Registries(c) // the same for all
 	return on("runtime", hosts, func(h string) []step.Step {
-		return slices.Concat([]step.Step{containerd.Programs(c, h), containerd.Config(c, h)}, containerd.Registries(c), []step.Step{containerd.Service(c, h)})
+		return slices.Concat([]step.Step{containerd.Programs(c, h), containerd.Config(c, h)}, registries, []step.Step{containerd.Service(c, h)})
 	})
 }
 
