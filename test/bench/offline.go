@@ -122,7 +122,7 @@ func withoutNetwork(file string) (string, error) {
 	if err := yaml.Unmarshal(text, &conf); err != nil {
 		return "", err
 	}
-	conf["spec"].(map[string]any)["source"] = map[string]any{"offline": true} //nolint:forcetypeassert // the testbed wrote it
+	conf["spec"].(map[string]any)["source"] = map[string]any{"offline": true}
 	if text, err = yaml.Marshal(conf); err != nil {
 		return "", err
 	}
