@@ -27,7 +27,7 @@ build: ## the program, bin/kubexm
 test: deps ## all that is quick: vet, unit, golden, scenario and loopback-sshd tests, with the race detector
 	$(GO) vet ./...
 	GOGC=400 $(GO) test -race -p 4 ./...
-	GOGC=400 $(GO) test -run 'TestKilledAtNode/row[12]$$|TestScenarios|TestTroubles' ./internal/app # what is left out with the race detector, as that is slow
+	GOGC=400 $(GO) test -run 'TestKilledAtNode/row[12]$$|Test(KilledInScript|PowerCut|LostOnce|DeleteKilled)/registry$$|TestScenarios|TestTroubles' ./internal/app # what is left out with the race detector, as that is slow
 
 .PHONY: e2e
 e2e: deps ## real clusters on machines of this machine's own making; needs root (E2E=REGEXP: only some parts)

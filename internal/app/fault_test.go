@@ -114,9 +114,17 @@ func (e ending) check(t *testing.T, w *world, rebooted string) {
 	same(t, "objects", e.objects, w.objects())
 }
 
+// faulty are the scenarios on which faults are tried; the one with a registry without the race detector.
+func faulty(t *testing.T) []string {
+	if raceDetector {
+		return rows(t, basic)
+	}
+	return append(rows(t, basic), "registry")
+}
+
 // eachMoment tests all rows, at some moments of their runs, side by side.
 func eachMoment(t *testing.T, some int, last func(ending) int, test func(*testing.T, *world, ending, int)) {
-	for _, name := range append(rows(t, basic), "registry") {
+	for _, name := range faulty(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := undisturbed(t, name)
@@ -238,7 +246,7 @@ func TestPowerCut(t *testing.T) {
 // TestDeleteKilled kills kubexm, or a host's power, while a cluster is deleted, and
 // deletes it again.
 func TestDeleteKilled(t *testing.T) {
-	for _, name := range append(rows(t, basic), "registry") {
+	for _, name := range faulty(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			config := smaller(row(t, name))
