@@ -23,7 +23,7 @@ mkdir "$T/root" "$T/repos" "$T/out"
 cat >"$T/repos/release.repo" <<'END'
 %[1]sEND
 cd "$T/out" && dnf -q -y --installroot "$T/root" --releasever %[2]s --forcearch %[3]s --setopt=reposdir="$T/repos" --setopt=cachedir="$T/cache" \
---setopt=zchunk=False --setopt=excludepkgs='*.i?86' download --resolve --alldeps --urls %[4]s >"$T/urls" || exit
+--setopt=zchunk=False --setopt=excludepkgs='*.i?86' download --resolve --alldeps --url %[4]s >"$T/urls" || exit
 cat "$T/urls"
 find "$T/cache" -name '*-primary.xml*' | while read -r f; do printf '\n= %%s %%s\n' "${f#"$T/cache/"}" "$(wc -c <"$f")"; cat "$f"; done
 `
@@ -52,7 +52,7 @@ func (s *Store) resolveRPM(ctx context.Context, here *runner.Runner, sys System,
 		}
 		f, ok := listed[line]
 		if !ok {
-			return nil, fmt.Errorf("dnf download --urls: the index has no SHA-256 of %s", redacted(line))
+			return nil, fmt.Errorf("dnf download --url: the index has no SHA-256 of %s", redacted(line))
 		}
 		files = append(files, f)
 	}
