@@ -84,10 +84,43 @@ func nodeCommand(use, short string, args cobra.PositionalArgs, run func(*cobra.C
 	}
 }
 
+// bedCommand is a command about the testbed as a whole.
+func bedCommand(use, short string, run func(*cobra.Command, *testbed.Testbed, []string) error) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, DisableFlagParsing: true, RunE: func(cmd *cobra.Command, args []string) error {
+		t, err := open(cmd)
+		if err != nil {
+			return err
+		}
+		return run(cmd, t, args)
+	}}
+}
+
+// inside becomes the program that is to run where the testbed is isolated.
+func inside(_ *cobra.Command, t *testbed.Testbed, args []string) error {
+	line := append(t.Inside(), args...)
+	program, err := exec.LookPath(line[0])
+	if err != nil {
+		return fmt.Errorf("looking for %s: %w", line[0], err)
+	}
+	return syscall.Exec(program, line, os.Environ())
+}
+
 func nodeCommands() []*cobra.Command {
 	one := cobra.ExactArgs(1)
 	return []*cobra.Command{
 		sshCommand(),
+		bedCommand("isolate", "Let nodes reach one another alone, and count what wants out", func(cmd *cobra.Command, t *testbed.Testbed, _ []string) error {
+			return t.Isolate(cmd.Context())
+		}),
+		bedCommand("inside COMMAND...", "Run a program beside isolated nodes, with no other way out", inside),
+		bedCommand("release", "Undo isolate, and tell how many packets wanted out", func(cmd *cobra.Command, t *testbed.Testbed, _ []string) error {
+			n, err := t.Tried(cmd.Context())
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%d packets wanted out\n", n)
+			return t.Release(cmd.Context())
+		}),
 		nodeCommand("cut NODE", "Take a node's network away", one, func(cmd *cobra.Command, t *testbed.Testbed, n testbed.Node, _ []string) error {
 			return t.Cut(cmd.Context(), n)
 		}),
