@@ -174,14 +174,22 @@ func (s *Store) FetchPackages(ctx context.Context, p PackageSet, progress Progre
 	return s.publish(ctx, p)
 }
 
+// HasPackages reports whether a set is in the store, and in its lock.
+func (s *Store) HasPackages(p PackageSet) (bool, error) {
+	is, err := s.isLocked(p)
+	return is && s.LookPackages(p).There, err
+}
+
+func (s *Store) isLocked(p PackageSet) (bool, error) {
+	l, err := s.readLock()
+	had := l.set(p.System, p.Arch)
+	return slices.Equal(had.Names, p.Names) && slices.Equal(had.Files, p.Files), err
+}
+
 // lockPackages puts a set into the lock, in the place of the one that is there.
 func (s *Store) lockPackages(ctx context.Context, p PackageSet) error {
-	l, err := s.readLock()
-	if err != nil {
+	if is, err := s.isLocked(p); err != nil || is {
 		return err
-	}
-	if had := l.set(p.System, p.Arch); slices.Equal(had.Names, p.Names) && slices.Equal(had.Files, p.Files) {
-		return nil
 	}
 	return s.editLock(ctx, func(l *lock) error {
 		is := lockedSystem{Names: p.Names}

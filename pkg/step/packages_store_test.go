@@ -140,3 +140,29 @@ func TestPackagesNotInStore(t *testing.T) {
 		})
 	}
 }
+
+// TestFetchPackages has a set whose packages are all there already, and that is asked for by more names.
+func TestFetchPackages(t *testing.T) {
+	store := stocked(t, "debian12", debs("socat", "libwrap0")).Store
+	sets, err := store.PackageSets()
+	if err != nil || len(sets) != 1 {
+		t.Fatal(sets, err)
+	}
+	fetch := step.FetchPackages{Set: sets[0], Store: store}
+	for _, names := range [][]string{sets[0].Names, {"libwrap0", "some"}} {
+		fetch.Set.Names = names
+		c, err := fetch.Precheck(t.Context(), nil)
+		if err != nil || (c == nil) != (len(names) == 1) {
+			t.Fatalf("%v: %v, %v", names, c, err)
+		}
+		if c == nil {
+			continue
+		}
+		if err := c.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if has, err := store.HasPackages(fetch.Set); err != nil || !has {
+			t.Errorf("%v, %v", has, err)
+		}
+	}
+}
