@@ -29,6 +29,9 @@ const (
 	// factsFile holds what was last known of the hosts: a build asks none.
 	factsFile = "facts.json"
 
+	// builtFile lists the directories that builds have written.
+	builtFile = "built.json"
+
 	// objectsDir holds the objects of Kubernetes that a build renders, beside the directories of hosts.
 	objectsDir = "objects"
 )
@@ -173,9 +176,18 @@ func differ(dir string, files map[string]step.File) (differences []string, err e
 		if err != nil {
 			return err
 		}
-		if !bytes.Equal(is, f.Content) {
-			differences = append(differences, at+" differs"+shown(f, is))
+		if bytes.Equal(is, f.Content) {
+			return nil
 		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		what := at + " differs"
+		if info.Mode()&0o077 != 0 && f.Mode&0o077 != 0 { // neither holds a secret
+			what += ":\n" + strings.TrimSuffix(diff.Unified(f.Path, string(is), string(f.Content)), "\n")
+		}
+		differences = append(differences, what)
 		return nil
 	})
 	if errors.Is(err, fs.ErrNotExist) {
@@ -190,17 +202,25 @@ func differ(dir string, files map[string]step.File) (differences []string, err e
 	return differences, err
 }
 
-// shown is the difference of a file that holds no secret.
-func shown(f step.File, is []byte) string {
-	if f.Mode&0o077 == 0 {
-		return ""
-	}
-	return ":\n" + strings.TrimSuffix(diff.Unified(f.Path, string(is), string(f.Content)), "\n")
-}
-
 // writeBuilt brings the directories of hosts to what was rendered, and tells how many files of each changed.
 func (s *session) writeBuilt(files rendered) (map[string]int, error) {
 	changed := map[string]int{}
+	was, err := s.builtDirs()
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range s.stale(was) { // what was built for a host that is none any more: its keys go
+		if err := os.RemoveAll(filepath.Join(s.dir, dir)); err != nil {
+			return nil, fmt.Errorf("removing what was built for %s: %w", dir, err)
+		}
+	}
+	text, err := json.Marshal(append(s.cluster.All(), objectsDir))
+	if err == nil {
+		err = replaceFile(filepath.Join(s.dir, builtFile), text)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("noting what is built: %w", err)
+	}
 	for _, host := range slices.Sorted(maps.Keys(files)) {
 		dir := filepath.Join(s.dir, host)
 		differences, err := differ(dir, files[host])
@@ -213,6 +233,27 @@ func (s *session) writeBuilt(files rendered) (map[string]int, error) {
 		changed[host] = len(differences)
 	}
 	return changed, nil
+}
+
+// builtDirs are the directories that builds have written.
+func (s *session) builtDirs() (dirs []string, err error) {
+	file := filepath.Join(s.dir, builtFile)
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &dirs)
+	}
+	if err != nil {
+		return nil, fault.Advise(fmt.Errorf("reading what was built: %w", err), "delete "+file+" and the directories of hosts beside it, and build again")
+	}
+	return dirs, nil
+}
+
+// stale are those of the directories that belong to nobody now.
+func (s *session) stale(dirs []string) []string {
+	return slices.DeleteFunc(dirs, func(d string) bool { return d == objectsDir || s.cluster.Host(d) != nil || filepath.Base(d) != d })
 }
 
 // writeTree replaces a directory. Cut off in the middle, it leaves one that install refuses.
@@ -234,7 +275,14 @@ func writeTree(dir string, files map[string]step.File) error {
 
 // checkBuilt refuses to install anything but what was built.
 func (s *session) checkBuilt(files rendered) error {
+	was, err := s.builtDirs()
+	if err != nil {
+		return err
+	}
 	var wrong []string
+	for _, dir := range s.stale(was) {
+		wrong = append(wrong, dir+": was built, and is no host of the configuration any more")
+	}
 	for _, host := range slices.Sorted(maps.Keys(files)) {
 		differences, err := differ(filepath.Join(s.dir, host), files[host])
 		if err != nil {
@@ -251,7 +299,7 @@ func (s *session) checkBuilt(files rendered) error {
 	if n := len(wrong) - most; n > 0 {
 		wrong = append(wrong[:most], fmt.Sprintf("and %d more", n))
 	}
-	err := fmt.Errorf("what was built in %s is not what this configuration makes of these hosts:\n  %s", s.dir, joinLines(wrong))
+	err = fmt.Errorf("what was built in %s is not what this configuration makes of these hosts:\n  %s", s.dir, joinLines(wrong))
 	return fault.Exit(fault.Advise(err, "nothing was touched. Change the configuration, not what was built. Build again, which now knows the hosts as they are: kubexm build cluster"+s.which()), fault.ExitUsage)
 }
 

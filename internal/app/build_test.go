@@ -81,6 +81,18 @@ func builds(t *testing.T, w *world) {
 	w.must(os.Remove(filepath.Join(dir, "node1/etc/systemd/system/containerd.service")))
 	refused("node1: /etc/systemd/system/containerd.service is missing", "node1: /etc/containerd/config.toml differs", "debug = true", "node2: /etc/mine is not part of it any more")
 	build(true, false)
+	secret := filepath.Join(dir, "node1/etc/crictl.yaml") // as if it had been one
+	w.must(errors.Join(os.Remove(secret), os.WriteFile(secret, []byte("token: s3cret\n"), 0o600)))
+	if err := install(); err == nil || !strings.Contains(err.Error(), "/etc/crictl.yaml differs") || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("a difference to a secret: %v", err)
+	}
+	build(true, false)
+	w.must(errors.Join(os.Mkdir(filepath.Join(dir, "node9"), 0o700), os.WriteFile(filepath.Join(dir, "built.json"), []byte(`["node1","node9","objects"]`), 0o600)))
+	refused("node9: was built, and is no host")
+	build(true, false)
+	if _, err := os.Stat(filepath.Join(dir, "node9")); err == nil {
+		t.Error("what was built for a host that is gone stays")
+	}
 	w.must(install())
 	compare(t, w, dir)
 	if res, err := app.Install(t.Context(), w.attempt(t.Context()).Options); err != nil || res.Summary.OK != res.Summary.Total {

@@ -255,7 +255,11 @@ func (s *session) writeKubeconfig() (string, error) {
 // forget removes what a deleted cluster leaves on the control machine, but for
 // the record of its runs and the host keys of its machines.
 func (s *session) forget() error {
-	for _, f := range append(s.cluster.All(), "certs", "admin.conf", adoptedFile, resolvedFile, factsFile, objectsDir) {
+	built, err := s.builtDirs()
+	if err != nil {
+		return err
+	}
+	for _, f := range slices.Concat(s.cluster.All(), s.stale(built), []string{"certs", "admin.conf", adoptedFile, resolvedFile, factsFile, builtFile, objectsDir}) {
 		if err := os.RemoveAll(filepath.Join(s.dir, f)); err != nil {
 			return fmt.Errorf("removing what belonged to the cluster: %w", err)
 		}
