@@ -49,7 +49,7 @@ func (op *operation) bundles(res *app.Result, st style.Style) {
 		rows = append(rows, []string{"  " + v.Path, human.Bytes(v.Size), st.Dim.String("SHA-256 " + v.SHA256)})
 	}
 	for _, i := range res.Imported {
-		what := fmt.Sprintf("%s and %s from %s", human.Count(i.Files, "program"), human.Count(i.Images, "image"), human.Count(i.Volumes, "volume"))
+		what := fmt.Sprintf("%s and %s from %s", human.Count(i.Files, "published file"), human.Count(i.Images, "image"), human.Count(i.Volumes, "volume"))
 		rows = append(rows, []string{"  " + cmp.Or(i.Cluster, "bundle"), what, fmt.Sprintf("%s added (%s), %d there already", human.Count(i.Added, "file"), human.Bytes(i.Bytes), i.Present)})
 		if i.Signer != "" {
 			by := st.Warn.String("by whom is not known: --verify-key tells")
