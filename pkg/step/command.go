@@ -35,13 +35,26 @@ func (c Commands) String() string { return c.What }
 
 // Precheck runs all probes.
 func (c Commands) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
+	out, err := r.Sh(ctx, c.probes())
+	if err != nil {
+		return nil, err
+	}
+	return c.change(r, out)
+}
+
+// probes is a script that says which commands have something to do, for change.
+func (c Commands) probes() string {
 	var look strings.Builder
 	for i, one := range c.List {
 		fmt.Fprintf(&look, "if ( %s\n) >/dev/null 2>&1; then :; else echo %d; fi\n", one.Unless, i)
 	}
-	out, err := r.Sh(ctx, look.String())
-	if err != nil || out == "" {
-		return nil, err
+	return look.String()
+}
+
+// change runs the commands that the answer of probes asks for; nil: there are none.
+func (c Commands) change(r *runner.Runner, out string) (*Change, error) {
+	if out == "" {
+		return nil, nil
 	}
 	var todo []Command
 	diff, undo := "", false

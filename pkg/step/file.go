@@ -55,6 +55,7 @@ func (f File) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
 type Files struct {
 	What string // "etcd certificates"
 	List []File
+	Also []Command `json:",omitempty"` // looked at in the same round trip, and run once the files are there
 }
 
 func (f Files) String() string { return "files " + f.What }
@@ -64,11 +65,16 @@ func (f Files) Writes() ([]File, error) { return f.List, nil }
 
 // Precheck reads all files.
 func (f Files) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
-	old, err := r.ReadFiles(ctx, f.paths()...)
+	also := Commands{What: f.String(), List: f.Also}
+	old, out, err := r.Look(ctx, also.probes(), f.paths()...)
 	if err != nil {
 		return nil, err
 	}
-	return f.change(r, old), nil
+	commands, err := also.change(r, out)
+	if err != nil {
+		return nil, err
+	}
+	return f.change(r, old).then(commands), nil
 }
 
 // change closes the gap to files as they are on the host.

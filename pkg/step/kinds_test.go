@@ -46,6 +46,10 @@ var kinds = map[string]struct {
 		}},
 		prep: func(h *runnertest.Host) { h.Put("/etc/ssl/ca.pem", "old\n", 0o644) },
 	},
+	"files and a command": {step: step.Files{
+		What: "marks", List: []step.File{{Path: "/etc/marks/a", Content: step.Content("a\n"), Mode: 0o644}},
+		Also: []step.Command{{What: "mark", Unless: `[ "$(cat /etc/mark)" = 0 ]`, Run: `[ -e /etc/marks/a ]; keep /etc/mark; echo 0 >/etc/mark`, Undo: "echo 1 >/etc/mark"}},
+	}},
 	"block new":      {step: hosts("10.0.0.1 a\n")},
 	"block in place": {step: hosts("10.0.0.1 a\n"), prep: func(h *runnertest.Host) { h.Put("/etc/hosts", "first\n# BEGIN\nold\n# END\nlast\n", 0o640) }},
 	"block first":    {step: step.Block{Path: "/etc/hosts", Begin: "# BEGIN", End: "# END", Content: step.Content("10.0.0.1 a\n"), Mode: 0o644, First: true}},

@@ -31,6 +31,36 @@ type Change struct {
 	Rollback func(context.Context) error // nil: nothing to undo
 }
 
+// then is one change that makes two, neither of which has a Verify; nil stands for no change.
+func (c *Change) then(next *Change) *Change {
+	switch {
+	case c == nil:
+		return next
+	case next == nil:
+		return c
+	}
+	return &Change{
+		Diff: c.Diff + next.Diff,
+		Run: func(ctx context.Context) error {
+			if err := c.Run(ctx); err != nil {
+				return err
+			}
+			return next.Run(ctx)
+		},
+		Rollback: func(ctx context.Context) error {
+			for _, undo := range []func(context.Context) error{next.Rollback, c.Rollback} {
+				if undo == nil {
+					continue
+				}
+				if err := undo(ctx); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
 // Options are the few things a Step asks of the engine.
 type Options struct {
 	Timeout time.Duration `json:"timeout,omitempty"` // of Precheck, Run and Verify together; 0: DefaultTimeout

@@ -55,7 +55,7 @@ func Packages(c *cluster.Cluster, h string) []step.Step {
 func Runtime(c *cluster.Cluster, hosts []string) plan.Task {
 	registries := containerd.Registries(c) // the same for all
 	return on("runtime", hosts, func(h string) []step.Step {
-		return slices.Concat([]step.Step{containerd.Programs(c, h), containerd.Config(c, h)}, registries, []step.Step{containerd.Service(c, h)})
+		return []step.Step{containerd.Programs(c, h), containerd.Config(c, h, registries), containerd.Service(c, h)}
 	})
 }
 

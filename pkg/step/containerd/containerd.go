@@ -42,9 +42,16 @@ func Programs(c *cluster.Cluster, host string) step.Step {
 	return step.With(u, step.Options{Timeout: transferTimeout, Limit: step.LimitTransfer})
 }
 
-// Config writes config.toml in the format of the configured version, and the
-// configuration of crictl.
-func Config(c *cluster.Cluster, host string) step.Step {
+// Config writes config.toml in the format of the configured version, the
+// configuration of crictl and, in the same round trip, what Registries returned.
+func Config(c *cluster.Cluster, host string, registries step.Files) step.Step {
+	f := settings(c, host)
+	f.List, f.Also = append(f.List, registries.List...), registries.Also
+	return f
+}
+
+// settings are the files that containerd reads when it starts, and crictl's.
+func settings(c *cluster.Cluster, host string) step.Files {
 	name := "containerd/config-v3"
 	if strings.HasPrefix(c.Spec.Runtime.Version, "v1.") {
 		name = "containerd/config-v2"
@@ -65,6 +72,6 @@ func Service(c *cluster.Cluster, host string) step.Step {
 		Name: "containerd", Description: "containerd container runtime", Documentation: "https://containerd.io",
 		After: "network.target", Type: "notify", Command: BinDir + "/containerd",
 		Settings: append(step.HoldsContainers(), step.Limits(c.FactsOf(host).CanRaiseLimits(), "-999")...),
-		Reads:    []step.Step{Programs(c, host), Config(c, host)},
+		Reads:    []step.Step{Programs(c, host), settings(c, host)},
 	}.Service()
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
@@ -27,7 +28,7 @@ func TestRendered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := clustertest.New(t, c.spec, c.edit)
-			golden.Equal(t, clustertest.Text(containerd.Config(k, "node2"), containerd.Service(k, "node2"), containerd.Programs(k, "node2")))
+			golden.Equal(t, clustertest.Text(containerd.Config(k, "node2", step.Files{}), containerd.Service(k, "node2"), containerd.Programs(k, "node2")))
 		})
 	}
 }
@@ -58,7 +59,7 @@ func TestRegistries(t *testing.T) {
 			"auth: {\"images.example.com:5000\": {username: nodes, password: hunter2}}}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			golden.Equal(t, clustertest.Text(containerd.Registries(clustertest.New(t, spec, nil))...))
+			golden.Equal(t, clustertest.Text(containerd.Registries(clustertest.New(t, spec, nil))))
 		})
 	}
 }
@@ -66,36 +67,42 @@ func TestRegistries(t *testing.T) {
 // TestForgotten has a registry leave the configuration: what others wrote of registries stays.
 func TestForgotten(t *testing.T) {
 	h := runnertest.Debian12("node2")
-	h.Put("/etc/containerd/certs.d/theirs.example.com/hosts.toml", "server = \"http://theirs.example.com\"\n", 0o644)
-	apply := func(spec string) (changed int) {
-		for _, s := range containerd.Registries(clustertest.New(t, spec, nil)) {
-			c, err := s.Precheck(t.Context(), h.Runner())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if c == nil {
-				continue
-			}
-			changed++
-			if err := errors.Join(c.Run(t.Context()), step.Verify(t.Context(), h.Runner(), s, c)); err != nil {
-				t.Fatal(err)
-			}
+	const certsD = "/etc/containerd/certs.d/"
+	h.Put(certsD+"theirs.example.com/hosts.toml", "server = \"http://theirs.example.com\"\n", 0o644)
+	apply := func(spec string) (changed bool) {
+		k := clustertest.New(t, spec, nil)
+		s, r := containerd.Config(k, "node2", containerd.Registries(k)), h.Runner()
+		c, err := s.Precheck(t.Context(), r)
+		if err != nil || r.RoundTrips() != 1 {
+			t.Fatalf("looked in %d round trips: %v", r.RoundTrips(), err)
 		}
-		return changed
+		if c == nil {
+			return false
+		}
+		if err := errors.Join(c.Run(t.Context()), step.Verify(t.Context(), r, s, c)); err != nil {
+			t.Fatal(err)
+		}
+		return true
 	}
-	const all, less = "  registry: {insecure: [a.example.com, \"b.example.com:5000\"]}\n", "  registry: {insecure: [\"b.example.com:5000\"]}\n"
-	if first, again := apply(all), apply(all); first != 1 || again != 0 {
-		t.Errorf("%d steps changed something, then %d", first, again)
-	}
-	if first, again := apply(less), apply(less); first != 1 || again != 0 {
-		t.Errorf("less: %d steps changed something, then %d", first, again)
-	}
-	for dir, want := range map[string]bool{"a.example.com": false, "b.example.com:5000": true, "theirs.example.com": true} {
-		if _, there := h.Get("/etc/containerd/certs.d/" + dir + "/hosts.toml"); there != want {
-			t.Errorf("%s is there: %t", dir, there)
+	const a, b, theirs = certsD + "a.example.com", certsD + "b.example.com:5000", certsD + "theirs.example.com/hosts.toml"
+	have := func(want ...string) {
+		t.Helper()
+		dirs, err := h.Runner().Exists(t.Context(), a, b, theirs)
+		if err != nil || !slices.Equal(dirs, want) {
+			t.Errorf("there is %q, want %q: %v", dirs, want, err)
 		}
 	}
-	if have, err := h.Runner().Exists(t.Context(), "/etc/containerd/certs.d/a.example.com"); err != nil || len(have) > 0 {
-		t.Errorf("%v, %v", have, err)
+	for _, c := range []struct {
+		spec string
+		left []string
+	}{
+		{"  registry: {insecure: [a.example.com, \"b.example.com:5000\"]}\n", []string{a, b, theirs}},
+		{"  registry: {insecure: [\"b.example.com:5000\"]}\n", []string{b, theirs}},
+		{"", []string{theirs}},
+	} {
+		if first, again := apply(c.spec), apply(c.spec); !first || again {
+			t.Errorf("%q changed something: %t, then %t", c.spec, first, again)
+		}
+		have(c.left...)
 	}
 }

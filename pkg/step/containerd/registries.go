@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/resource"
@@ -28,13 +29,14 @@ type place struct {
 	Authorization string // header; registries that want a token get it with this, too
 }
 
-// Registries tells containerd where to get images, and with what log-in: what stands there is read at each pull.
+// Registries tells containerd where to get images, and with what log-in: what stands there is read at each pull. What
+// kubexm has written of registries that the configuration has no more goes, also when it has none at all.
 //
 // Facts: https://github.com/containerd/containerd/blob/main/docs/hosts.md
-func Registries(c *cluster.Cluster) []step.Step {
+func Registries(c *cluster.Cluster) step.Files {
 	conf := c.Spec.Registry
 	if conf == nil {
-		return nil
+		conf = &v1alpha1.Registry{}
 	}
 	names := slices.Concat(slices.Collect(maps.Keys(conf.Mirrors)), slices.Collect(maps.Keys(conf.Auth)), conf.Insecure)
 	var files []step.File
@@ -51,14 +53,11 @@ func Registries(c *cluster.Cluster) []step.Step {
 		}
 		files = append(files, hostsFile(name, places(c, name)))
 	}
-	if files == nil {
-		return nil
-	}
-	return []step.Step{step.Files{What: "registries", List: files}, forgotten(files)}
+	return step.Files{What: "registries", List: files, Also: []step.Command{forgotten(files)}}
 }
 
 // forgotten removes what kubexm has written of registries that the configuration has no more.
-func forgotten(files []step.File) step.Step {
+func forgotten(files []step.File) step.Command {
 	var keep strings.Builder
 	for _, f := range files {
 		keep.WriteString(" " + f.Path) // of letters, digits, dots, hyphens and a colon
