@@ -9,7 +9,8 @@ import (
 // disables only those whose files are there.
 // Verbs: path (put back what was there, or remove), block (cut the lines between two
 // markers, with them; tabs are between the three), fstab (turn on again what kubexm
-// has commented out), file (remove when empty), dir (remove when empty),
+// has commented out), file (remove when empty), dir (remove when empty), mode (a directory's permissions and owner,
+// with tabs between the three; delete may have removed it),
 // unit (disable and stop), service (restart as it was), sysctl (set the old value), module (unload
 // unless in use), swap (turn on), package (remove), lost (install again what had to make room for a package),
 // enabled and active (services of others that are on again at boot, and now), selinux (boot: enforcing again from the
@@ -42,6 +43,7 @@ while IFS= read -r l; do v=${l#* }; t=$v.kubexm; case "$l" in
 'fstab '*) if grep -q '^# kubexm: ' "$v" 2>/dev/null; then sed -i 's/^# kubexm: //' "$v" || bad="$bad $v"; fi;;
 'file '*) [ -s "$v" ] || rm -f "$v";;
 'dir '*) rmdir "$v" 2>/dev/null;;
+'mode '*) m=${v#*"$T"}; v=${v%%"$T"*}; if mkdir -p "$v" 2>/dev/null; then { chown "${m#*"$T"}" "$v" && chmod "${m%"$T"*}" "$v"; } || bad="$bad $v"; fi;;
 'service '*) services="$services $v";;
 'sysctl '*) printf '%s\n' "${v#* }" >"/proc/sys/${v%% *}" 2>/dev/null;;
 'module '*) modules="$modules $v";;

@@ -153,3 +153,19 @@ func TestRestoreTurnsOthersOn(t *testing.T) {
 		})
 	}
 }
+
+// TestRestoreDirectories has directories of others, one of which delete has removed as it was empty.
+func TestRestoreDirectories(t *testing.T) {
+	onEach(t, func(t *testing.T, _ machine, r *runner.Runner) {
+		_, err := r.Sh(t.Context(), "mkdir -p /srv/a /srv/b; chown nobody:nogroup /srv/a /srv/b; chmod 750 /srv/a /srv/b")
+		must(t, err)
+		for _, d := range []string{"/srv/a", "/srv/b"} {
+			_, err = r.Change(t.Context(), "note 'mode "+d+"\t750\t65534:65534'; chown 0:0 "+d+"; chmod 00700 "+d)
+			must(t, err)
+		}
+		_, err = r.Sh(t.Context(), "rmdir /srv/b")
+		must(t, err)
+		must(t, r.Restore(t.Context(), nil))
+		expect(t, r, "/srv/a directory 750 nobody:nogroup", "/srv/b directory 750 nobody:nogroup")
+	})
+}

@@ -97,7 +97,7 @@ func stat(c *Call) int {
 		}
 		stamp := func(t time.Time) string { return t.Format("2006-01-02 15:04:05.000000000 +0000") }
 		r := strings.NewReplacer("%s", fmt.Sprint(i.size), "%a", fmt.Sprintf("%o", permissions(i.mode)), "%U", i.owner, "%G", i.group,
-			"%n", f, "%i", fmt.Sprint(i.ino), "%d", "64769", "%z", stamp(i.ctime), "%y", stamp(i.mtime), "%Y", fmt.Sprint(i.mtime.Unix()), "%F", typeName(i))
+			"%u", c.id("passwd", i.owner), "%g", c.id("group", i.group), "%n", f, "%i", fmt.Sprint(i.ino), "%d", "64769", "%z", stamp(i.ctime), "%y", stamp(i.mtime), "%Y", fmt.Sprint(i.mtime.Unix()), "%F", typeName(i))
 		out := r.Replace(o["c"])
 		if strings.Contains(out, "%") {
 			return c.Unknown()
@@ -282,6 +282,7 @@ func chown(c *Call) int {
 		return c.Unknown()
 	}
 	user, group, _ := strings.Cut(args[0], ":")
+	user, group = c.named("passwd", user), c.named("group", group)
 	if !c.account("passwd", user) || group != "" && !c.account("group", group) {
 		return c.Failf(1, "invalid user: '%s'", args[0])
 	}
@@ -291,6 +292,28 @@ func chown(c *Call) int {
 			n.group = group
 		}
 	})
+}
+
+// id is the number that /etc/passwd or /etc/group has for a name.
+func (c *Call) id(file, name string) string {
+	b, _ := c.fs.read("/etc/" + file) // without it no name is known
+	for l := range strings.Lines(string(b)) {
+		if f := strings.Split(strings.TrimSpace(l), ":"); len(f) > 2 && f[0] == name {
+			return f[2]
+		}
+	}
+	return "?"
+}
+
+// named is the name that /etc/passwd or /etc/group has for a number; anything else stays as it is.
+func (c *Call) named(file, id string) string {
+	b, _ := c.fs.read("/etc/" + file) // without it no number is known
+	for l := range strings.Lines(string(b)) {
+		if f := strings.Split(strings.TrimSpace(l), ":"); len(f) > 2 && f[2] == id {
+			return f[0]
+		}
+	}
+	return id
 }
 
 // account reports whether /etc/passwd or /etc/group has the name.
