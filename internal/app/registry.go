@@ -17,17 +17,25 @@ import (
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
-// openRegistry connects to the host of a cluster's private registry, and to no other. The session must be closed.
-func openRegistry(ctx context.Context, o *Options) (*session, *runner.Runner, error) {
-	s, err := open(ctx, o)
+// openRegistry connects to the host of a cluster's private registry, and to no other; enter is open or begin. Only what
+// create has made counts: the authority of the cluster's own is what tells its registry from that of another. The
+// session must be closed.
+func openRegistry(ctx context.Context, o *Options, enter func(context.Context, *Options) (*session, error)) (_ *session, _ *runner.Runner, err error) {
+	s, err := enter(ctx, o)
 	if err != nil {
 		return nil, nil, err
 	}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
 	store, err := openStore(filepath.Dir(s.dir), s.source)
 	if err != nil {
 		return nil, nil, err
 	}
 	s.cluster = cluster.New(s.config, s.dir, store, nil)
+	s.cluster.Certs.Existing = true
 	host := s.cluster.RegistryHost()
 	if host == "" {
 		err := fmt.Errorf("cluster %s has no private registry", s.config.Metadata.Name)
@@ -36,17 +44,20 @@ func openRegistry(ctx context.Context, o *Options) (*session, *runner.Runner, er
 	if err := s.checkMade(); err != nil {
 		return nil, nil, err
 	}
+	s.cluster.Registry()
+	if err := s.cluster.Err(); err != nil {
+		return nil, nil, fmt.Errorf("the private registry of cluster %s is not made: %w", s.config.Metadata.Name, err)
+	}
 	if err := s.dialer()(ctx, s.cluster.Host(host)); err != nil {
-		s.close()
 		return nil, nil, &HostError{host, err}
 	}
 	return s, s.hosts[host], nil
 }
 
 // PushImages brings images of the store to the cluster's private registry, by default all that the store has.
-// What is there already is left alone.
+// What is there already is left alone. It holds the cluster's lock: delete empties what it fills.
 func PushImages(ctx context.Context, o Options, refs []string) (*Result, error) {
-	s, r, err := openRegistry(ctx, &o)
+	s, r, err := openRegistry(ctx, &o, begin)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +98,7 @@ type RegistryContent struct {
 
 // ListRegistry tells what is in the cluster's private registry.
 func ListRegistry(ctx context.Context, o Options) (*RegistryContent, error) {
-	s, r, err := openRegistry(ctx, &o)
+	s, r, err := openRegistry(ctx, &o, open)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +164,7 @@ func Images(ctx context.Context, o Options, archs []string) (*NeededImages, erro
 
 // look asks the private registry for the images that are in the store.
 func (l *NeededImages) look(ctx context.Context, o Options) error {
-	s, r, err := openRegistry(ctx, &o)
+	s, r, err := openRegistry(ctx, &o, open)
 	if err != nil {
 		return err
 	}

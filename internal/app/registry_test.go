@@ -1,9 +1,14 @@
 package app_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -53,6 +58,7 @@ func TestRegistry(t *testing.T) {
 			t.Errorf("images after create: %+v", list.Images)
 		}
 		w.push(t)
+		w.onlyLooks(t)
 
 		w.health("true")
 		is := w.status(w.attempt(t.Context()))
@@ -85,6 +91,39 @@ func (w *world) push(t *testing.T) {
 		t.Errorf("push to nowhere: %v", err)
 	}
 	w.configure(row(t, "registry"))
+}
+
+// onlyLooks pushes while another is at work, and looks for a registry whose keys are gone: none are made.
+func (w *world) onlyLooks(t *testing.T) {
+	keys, err := filepath.Glob(filepath.Join(w.dir, "*/certs/registry"))
+	if err != nil || len(keys) != 1 {
+		t.Fatalf("%q, %v", keys, err)
+	}
+	lock, err := os.OpenFile(filepath.Join(keys[0], "../../lock"), os.O_RDWR, 0)
+	w.must(err)
+	w.must(syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
+	a := w.attempt(t.Context())
+	if _, err := app.PushImages(a.ctx, a.Options, nil); err == nil || !strings.Contains(err.Error(), "another kubexm is at work on cluster") {
+		t.Errorf("push beside another: %v", err)
+	}
+	w.must(lock.Close())
+	w.must(os.Rename(keys[0], w.dir+"/keys"))
+	for name, use := range map[string]func() error{
+		"list": func() error { _, err := app.ListRegistry(a.ctx, a.Options); return err },
+		"push": func() error { _, err := app.PushImages(a.ctx, a.Options, nil); return err },
+		"images": func() error {
+			_, err := app.Images(a.ctx, a.Options, nil)
+			return errors.Join(err, errors.New(strings.Join(a.Notices, "")))
+		},
+	} {
+		if err := use(); err == nil || !strings.Contains(err.Error(), "is not made: ") {
+			t.Errorf("%s without keys: %v", name, err)
+		}
+		if _, err := os.Stat(keys[0]); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s made keys: %v", name, err)
+		}
+	}
+	w.must(os.Rename(w.dir+"/keys", keys[0]))
 }
 
 func sorted(text string) string {

@@ -76,6 +76,7 @@ type Store struct {
 	Dir      string
 	Validity time.Duration    // of new leaf certificates; 0: one year; never beyond their authority's
 	Now      func() time.Time // nil: time.Now
+	Existing bool             // nothing is made: what is not there is an error
 
 	mu sync.Mutex
 }
@@ -336,6 +337,9 @@ func (s *Store) validity() time.Duration {
 // write replaces a file whole: a reader, or a run after a crash, sees the old
 // content or the new.
 func (s *Store) write(path string, data []byte) (err error) {
+	if s.Existing {
+		return fault.Advise(fmt.Errorf("%s is not there, or no more of use", path), "kubexm create cluster makes it")
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
