@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -73,9 +74,13 @@ func (c *Cluster) AllImages() (all []string) {
 	return all
 }
 
-// Upstreams are the registries that the images of the cluster are named after, sorted.
+// wellKnown are the registries that most images are named after.
+var wellKnown = []string{"docker.io", "gcr.io", "ghcr.io", "quay.io", "registry.k8s.io"}
+
+// Upstreams are the registries whose images nodes ask the private registry for, sorted: those that the images of the
+// cluster are named after, those that have mirrors, and the well-known ones, as anything in the store can be pushed.
 func (c *Cluster) Upstreams() []string {
-	var all []string
+	all := slices.AppendSeq(slices.Clone(wellKnown), maps.Keys(c.Spec.Registry.Mirrors))
 	for _, ref := range c.AllImages() {
 		name, _, _ := strings.Cut(ref, "/")
 		all = append(all, name)

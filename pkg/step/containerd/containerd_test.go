@@ -53,7 +53,7 @@ func TestRegistries(t *testing.T) {
     insecure: ["plain.example.com:8080", hub.example.com]
 `,
 		"offline":          "  registry: {mirrors: {docker.io: [\"https://a.example.com\", \"https://b.example.com/hub\"]}, insecure: [b.example.com]}\n  source: {offline: true}\n",
-		"private":          private + login + ", mirrors: {ghcr.io: [\"https://mirror.example.com\"]}}\n",
+		"private":          private + login + ", mirrors: {ghcr.io: [\"https://mirror.example.com\"], mcr.microsoft.com: []}}\n",
 		"private, offline": private + login + "}\n  source: {offline: true}\n",
 		"private, another port": private + "  registry: {privateRegistry: \"images.example.com:5000\", " +
 			"auth: {\"images.example.com:5000\": {username: nodes, password: hunter2}}}\n",

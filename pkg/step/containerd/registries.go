@@ -40,8 +40,10 @@ func Registries(c *cluster.Cluster) step.Files {
 	}
 	names := slices.Concat(slices.Collect(maps.Keys(conf.Mirrors)), slices.Collect(maps.Keys(conf.Auth)), conf.Insecure)
 	var files []step.File
+	var upstreams []string // of the private registry
 	if c.RegistryHost() != "" {
-		names = append(append(names, c.Upstreams()...), conf.PrivateRegistry)
+		upstreams = c.Upstreams()
+		names = append(append(names, upstreams...), conf.PrivateRegistry)
 		files = append(files, step.File{Path: caFile(conf.PrivateRegistry), Content: c.CA(pki.Registry).Cert, Mode: 0o644})
 	}
 	slices.Sort(names)
@@ -51,7 +53,7 @@ func Registries(c *cluster.Cluster) step.Files {
 			c.Check(err)
 			files = append(files, step.File{Path: caFile(name), Content: text, Mode: 0o644})
 		}
-		files = append(files, hostsFile(name, places(c, name)))
+		files = append(files, hostsFile(name, places(c, name, slices.Contains(upstreams, name))))
 	}
 	return step.Files{What: "registries", List: files, Also: []step.Command{forgotten(files)}}
 }
@@ -86,9 +88,9 @@ func hostsFile(registry string, all []place) step.File {
 	return f
 }
 
-// places are where the images of a registry are asked for: in the private registry, at mirrors, and there itself, unless
+// places are where the images of a registry are asked for: in the private registry, if it is an upstream of that, at mirrors, and there itself, unless
 // nothing is to be fetched and there is another.
-func places(c *cluster.Cluster, name string) (all []place) {
+func places(c *cluster.Cluster, name string, upstream bool) (all []place) {
 	conf := c.Spec.Registry
 	if c.RegistryHost() != "" {
 		private := c.Registry()
@@ -96,7 +98,7 @@ func places(c *cluster.Cluster, name string) (all []place) {
 		if name == private.Name {
 			return []place{p}
 		}
-		if slices.Contains(c.Upstreams(), name) {
+		if upstream {
 			p.URL, p.Override = p.URL+"/v2/"+resource.RepositoryName(name), true
 			all = append(all, p)
 		}

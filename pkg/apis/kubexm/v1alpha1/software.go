@@ -17,7 +17,7 @@ type Registry struct {
 	Auth map[string]RegistryAuth `json:"auth,omitempty"`
 	// Mirrors for nodes by registry, tried in order: {docker.io: ["https://mirror.example.com"]}. A path comes before the names of images
 	// ("https://mirror.example.com/hub" has library/nginx as hub/library/nginx). The registry itself is asked last, but
-	// not with source.offline.
+	// not with source.offline. A private registry is asked first, also for one with an empty list.
 	Mirrors map[string][]string `json:"mirrors,omitempty"`
 	// Registries, and hosts of mirrors, whose certificate nodes do not check, or that speak plain HTTP.
 	Insecure []string `json:"insecure,omitempty"`
