@@ -82,6 +82,13 @@ func PushImages(ctx context.Context, o Options, refs []string) (*Result, error) 
 	if len(refs) == 0 {
 		refs = have
 	}
+	if o.DryRun { // the engine takes what cannot be looked at for what steps ahead of it will make
+		at := s.cluster.Registry()
+		at.Dial = r.Dial
+		if _, err := s.cluster.Store.Lacks(ctx, at, refs...); err != nil {
+			return nil, err
+		}
+	}
 	res := &Result{Cluster: s.config.Metadata.Name}
 	graph := pipeline.Push(s.cluster, refs)
 	if err := s.cluster.Err(); err != nil {

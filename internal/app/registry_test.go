@@ -66,6 +66,13 @@ func TestRegistry(t *testing.T) {
 			t.Errorf("status:\n%s", is)
 		}
 		w.serveAt("10.0.0.14:443", nil)
+		for _, dry := range []bool{true, false} {
+			a := w.attempt(t.Context())
+			a.DryRun = dry
+			if _, err := app.PushImages(a.ctx, a.Options, nil); err == nil || !strings.Contains(err.Error(), "connection refused") {
+				t.Errorf("push to a registry that is down, dry %t: %v", dry, err)
+			}
+		}
 		if is = w.status(w.attempt(t.Context())); !strings.Contains(is, "registry on node4: registry registry.kubexm.local: ") {
 			t.Errorf("status without the registry:\n%s", is)
 		}
