@@ -29,6 +29,9 @@ func SplitRegistry(name string) (domain string, port int) {
 	return domain, int(n)
 }
 
+// longestPassword of the private registry, in bytes: bcrypt's limit.
+const longestPassword = 72
+
 func authPath(name string) string { return "spec.registry.auth[" + name + "]" }
 
 // checkRegistry checks the private registry, and how nodes reach others.
@@ -106,8 +109,8 @@ func (k *checker) checkRegistryAuth(name string, a v1alpha1.RegistryAuth, privat
 		k.fail(at, name, "a log-in is a username with a password, or with passwordFrom")
 	case strings.ContainsAny(a.Username, ":\n\r"):
 		k.fail(at+".username", a.Username, "must have neither a colon nor a line break in it")
-	case private && len(a.Password.Reveal()) > 72: // bcrypt's limit
-		k.fail(at+".password", "", "must have at most 72 bytes")
+	case private && len(a.Password.Reveal()) > longestPassword:
+		k.fail(at+".password", "", "must have at most %d bytes", longestPassword)
 	}
 	switch {
 	case a.CAFile == "":
