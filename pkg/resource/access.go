@@ -46,14 +46,15 @@ type door struct {
 // doors begin with the longest prefix and end with the common one.
 type doors []*door
 
-// newDoors returns the doors of a source. Offline there is only the common one.
+// newDoors returns the doors of a source. Offline there is only the common one, without log-ins.
 func newDoors(s Source) (doors, error) {
+	var logins credentials.Store = credentials.NewMemoryStore()
+	var err error
 	if s.Offline {
 		s.Access = nil
-	}
-	logins, err := dockerLogins()
-	if err != nil {
-		return nil, fmt.Errorf("reading docker's log-ins: %w", err)
+	} else if logins, err = dockerLogins(); err != nil {
+		return nil, fault.Advise(fmt.Errorf("reading docker's log-ins: %w", err),
+			"mend config.json in $DOCKER_CONFIG, else ~/.docker, or move it away and log in again with docker login")
 	}
 	all := make(doors, 0, len(s.Access)+1)
 	for key, a := range s.Access {

@@ -389,3 +389,18 @@ func TestDoors(t *testing.T) {
 		t.Errorf("offline: %v", err)
 	}
 }
+
+// TestBrokenDockerLogins stops what fetches, and nothing else.
+func TestBrokenDockerLogins(t *testing.T) {
+	docker := t.TempDir()
+	if err := os.WriteFile(filepath.Join(docker, "config.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("DOCKER_CONFIG", docker)
+	if _, err := newDoors(Source{Offline: true}); err != nil {
+		t.Errorf("offline: %v", err)
+	}
+	if _, err := newDoors(Source{}); err == nil || !strings.Contains(fault.Advice(err), "config.json in $DOCKER_CONFIG, else ~/.docker") {
+		t.Errorf("%v, advice %q", err, fault.Advice(err))
+	}
+}
