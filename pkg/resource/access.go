@@ -48,7 +48,7 @@ type doors []*door
 
 // newDoors returns the doors of a source. Offline there is only the common one, without log-ins.
 func newDoors(s Source) (doors, error) {
-	var logins credentials.Store = credentials.NewMemoryStore()
+	logins := credentials.NewMemoryStore()
 	var err error
 	if s.Offline {
 		s.Access = nil

@@ -406,36 +406,3 @@ func sha256sum(c *Call) int {
 	}
 	return 0
 }
-
-// df knows one file system, mounted on /.
-func df(c *Call) int {
-	o, paths, ok := c.opts("Pmik", "")
-	if !ok || o["P"] == "" {
-		return c.Unknown()
-	}
-	unit, head := 1, "1048576-blocks"
-	if o["k"] != "" {
-		unit, head = 1024, "1024-blocks"
-	}
-	size, used := c.DiskMiB*unit, 2048*unit
-	if o["i"] != "" {
-		size, used, head = 6_000_000, 50_000, "Inodes"
-	}
-	free := size - used
-	c.fs.mu.Lock()
-	if c.fs.full {
-		free, used = 0, size
-	}
-	c.fs.mu.Unlock()
-	status := 0
-	title := fmt.Sprintf("Filesystem     %s Used Available Capacity Mounted on\n", head)
-	for _, p := range paths {
-		if !c.fs.exists(c.path(p)) {
-			status = c.Failf(1, "%s: No such file or directory", p)
-			continue
-		}
-		c.Printf(title+"/dev/vda1 %d %d %d %d%% /\n", size, used, free, used*100/size)
-		title = ""
-	}
-	return status
-}
