@@ -35,6 +35,8 @@ func readDeb(file string) (osPackage, error) {
 		switch key, value, _ := strings.Cut(line, ":"); key {
 		case "Package":
 			p.name = strings.TrimSpace(value)
+		case "Version":
+			p.version = strings.TrimSpace(value)
 		case "Provides":
 			for name := range strings.SplitSeq(value, ",") {
 				name, _, _ = strings.Cut(strings.TrimSpace(name), " ")

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 
@@ -108,6 +109,53 @@ func TestPackagesFromStore(t *testing.T) {
 				if n > 0 && cut.Count() <= n {
 					return
 				}
+			}
+		})
+	}
+}
+
+// TestNoWayBackFromStore has another time service in the way of chrony, which the store could not bring back.
+func TestNoWayBackFromStore(t *testing.T) {
+	for name, c := range map[string]struct {
+		store   []string
+		version string // that the host has
+		by      func(*runnertest.Host) error
+		fails   string
+	}{
+		"another version": {store: []string{"chrony", "systemd-timesyncd"}, version: "0.9", fails: "systemd-timesyncd 0.9 would have to go"},
+		"not there":       {store: []string{"chrony"}, fails: "systemd-timesyncd 1.0 would have to go"},
+		"our own": {store: []string{"chrony"}, by: func(h *runnertest.Host) error {
+			_, err := h.Runner().Change(t.Context(), "note 'package systemd-timesyncd'")
+			return err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := runnertest.Debian12("node1")
+			h.Offline = true
+			is := h.Repo["systemd-timesyncd"]
+			is.Version = c.version
+			h.Repo["systemd-timesyncd"] = is
+			if c.by != nil {
+				if err := c.by(h); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := h.Installed()
+			err := apply(t, h, step.Packages{Manager: "apt", Names: []string{"chrony"}, From: stocked(t, "debian12", debs(c.store...))})
+			if c.fails == "" {
+				if err != nil || !slices.Contains(h.Installed(), "chrony") {
+					t.Errorf("got %v", err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), c.fails) || !strings.Contains(fault.Advice(err), "install chrony on the host by hand") {
+				t.Errorf("got %v, advice %q", err, fault.Advice(err))
+			}
+			if diff := cmp.Diff(before, h.Installed()); diff != "" {
+				t.Error(diff)
+			}
+			if err := h.Runner().Restore(t.Context(), nil); err != nil || strings.Contains(h.Snapshot(), runner.StateDir) {
+				t.Errorf("something is left behind: %v", err)
 			}
 		})
 	}
