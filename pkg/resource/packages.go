@@ -2,7 +2,6 @@ package resource
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -93,6 +92,12 @@ func (l lock) set(system, arch string) PackageSet {
 	return p
 }
 
+// hasSet reports whether the lock has that very set.
+func (l lock) hasSet(p PackageSet) bool {
+	had := l.set(p.System, p.Arch)
+	return slices.Equal(had.Names, p.Names) && slices.Equal(had.Files, p.Files)
+}
+
 // PackageSets returns the sets that the lock has.
 func (s *Store) PackageSets() ([]PackageSet, error) {
 	l, err := s.readLock()
@@ -134,6 +139,17 @@ func (s *Store) LookPackages(p PackageSet) Stock {
 	return st
 }
 
+// HasPackages reports whether FetchPackages has nothing to do: the lock names that very set, all of it is in
+// the store, and so is the index beside it.
+func (s *Store) HasPackages(p PackageSet) (bool, error) {
+	l, err := s.readLock()
+	if err != nil || !l.hasSet(p) || !s.LookPackages(p).There {
+		return false, err
+	}
+	index, err := s.repositoryIndex(p)
+	return err == nil && index.isIn(s.file(p.dir())), err
+}
+
 // FetchPackages makes sure that a set is in the store. What another set of this system and
 // architecture had besides is not needed any more; it stays until it is pruned.
 func (s *Store) FetchPackages(ctx context.Context, p PackageSet, progress Progress) error {
@@ -146,9 +162,7 @@ func (s *Store) FetchPackages(ctx context.Context, p PackageSet, progress Progre
 	var all errgroup.Group
 	all.SetLimit(parallelPackages)
 	sum, has := &added{progress: progress}, s.has(p)
-	sums := map[string]string{}
 	for _, f := range p.Files {
-		sums[f.Name] = f.SHA256
 		sum.total += f.Size
 	}
 	for _, f := range p.Files {
@@ -168,9 +182,6 @@ func (s *Store) FetchPackages(ctx context.Context, p PackageSet, progress Progre
 	if err := all.Wait(); err != nil {
 		return fmt.Errorf("fetching %s: %w", p, err)
 	}
-	if err := replace(ctx, filepath.Join(s.file(p.dir()), sumsFile), formatSums(sums)); err != nil {
-		return err
-	}
 	return s.publish(ctx, p)
 }
 
@@ -180,7 +191,7 @@ func (s *Store) lockPackages(ctx context.Context, p PackageSet) error {
 	if err != nil {
 		return err
 	}
-	if had := l.set(p.System, p.Arch); slices.Equal(had.Names, p.Names) && slices.Equal(had.Files, p.Files) {
+	if l.hasSet(p) {
 		return nil
 	}
 	return s.editLock(ctx, func(l *lock) error {
@@ -313,7 +324,7 @@ func (l lock) mergePackages(other lock) {
 	}
 }
 
-// noteSums writes SHA256SUMS beside each file of a lock.
+// noteSums writes SHA256SUMS beside each file of a lock; beside packages publish does.
 func (s *Store) noteSums(ctx context.Context, l lock) error {
 	for key, f := range l.Files {
 		if !isPackage(key) {
@@ -322,15 +333,7 @@ func (s *Store) noteSums(ctx context.Context, l lock) error {
 			}
 		}
 	}
-	var errs []error
-	for dir, set := range l.Systems {
-		sums := readSums(s.file(dir))
-		for _, name := range set.Files {
-			sums[name] = l.Files[path.Join(dir, name)].SHA256
-		}
-		errs = append(errs, replace(ctx, filepath.Join(s.file(dir), sumsFile), formatSums(sums)))
-	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // keepPackages marks what stays of a set when the store is pruned: its files, and what the store notes of them.

@@ -205,6 +205,43 @@ func TestPackagesRefreshed(t *testing.T) {
 	}
 }
 
+// TestPackagesHealed has a store that lacks no package, but something of what it notes of them: as after a power cut.
+func TestPackagesHealed(t *testing.T) {
+	base, uris := publishedDebs(t, "socat", "libwrap0")
+	for name, spoil := range map[string]func(s *Store, set *PackageSet) error{
+		"no index":     func(s *Store, set *PackageSet) error { return os.Remove(s.file(set.dir() + "/Release")) },
+		"no list":      func(s *Store, set *PackageSet) error { return os.Remove(s.file(set.dir() + "/Packages")) },
+		"no sums":      func(s *Store, set *PackageSet) error { return os.Remove(s.file(set.dir() + "/" + sumsFile)) },
+		"no lock":      func(s *Store, _ *PackageSet) error { return os.Remove(s.lockPath()) },
+		"another name": func(_ *Store, set *PackageSet) error { set.Names = union(set.Names, []string{"libwrap0"}); return nil },
+		"less":         func(_ *Store, set *PackageSet) error { set.Files = set.Files[:1]; return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := packageStore(t, base)
+			set := resolve(t, s, &answers{text: uris}, false, "socat")
+			has := func(want bool) {
+				t.Helper()
+				if is, err := s.HasPackages(set); err != nil || is != want {
+					t.Fatalf("got %v, %v", is, err)
+				}
+			}
+			fetch := func() {
+				t.Helper()
+				has(false)
+				if err := s.FetchPackages(t.Context(), set, nil); err != nil {
+					t.Fatal(err)
+				}
+				has(true)
+			}
+			fetch()
+			if err := spoil(s, &set); err != nil {
+				t.Fatal(err)
+			}
+			fetch()
+		})
+	}
+}
+
 // TestPackagesTroubles shows what is said when resolving fails.
 func TestPackagesTroubles(t *testing.T) {
 	zeros := strings.Repeat("0", 64)

@@ -142,8 +142,8 @@ func (f FetchPackages) String() string { return "download " + f.Set.String() }
 
 // Precheck looks into the store; it asks no server.
 func (f FetchPackages) Precheck(context.Context, *runner.Runner) (*Change, error) {
-	if f.Store.LookPackages(f.Set).There {
-		return nil, nil
+	if has, err := f.Store.HasPackages(f.Set); err != nil || has {
+		return nil, err
 	}
 	return &Change{Diff: "+ " + f.Set.String(), Run: func(ctx context.Context) error {
 		return f.Store.FetchPackages(ctx, f.Set, Progress(ctx))

@@ -161,6 +161,31 @@ func TestNoWayBackFromStore(t *testing.T) {
 	}
 }
 
+// TestFetchPackagesAgain asks for a name more, whose package is there already.
+func TestFetchPackagesAgain(t *testing.T) {
+	store := stocked(t, "debian12", debs("socat")).Store
+	sets, err := store.PackageSets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := sets[0]
+	set.Names = append(set.Names, "some-more")
+	for _, f := range []step.FetchPackages{{Set: sets[0], Store: store}, {Set: set, Store: store}, {Set: set, Store: store}} {
+		c, err := f.Precheck(t.Context(), nil)
+		if err != nil || (c == nil) != slices.Equal(sets[0].Names, f.Set.Names) {
+			t.Fatalf("%v: got %v, %v", f.Set.Names, c, err)
+		}
+		if c != nil {
+			if err := c.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if sets, err = store.PackageSets(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestPackagesNotInStore shows what is said when the store does not have it all.
 func TestPackagesNotInStore(t *testing.T) {
 	for name, c := range map[string]struct {
