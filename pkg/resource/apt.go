@@ -107,8 +107,7 @@ END
 cat >"$T/apt.conf" <<END
 Dir::State "$T/state"; Dir::State::status "$T/status"; Dir::Cache "$T/cache";
 Dir::Etc::SourceList "$T/sources.list"; Dir::Etc::SourceParts "/dev/null"; Dir::Etc::Trusted "/dev/null"; Dir::Etc::TrustedParts "/dev/null";
-Dir::Etc::Preferences "/dev/null"; Dir::Etc::PreferencesParts "/dev/null"; APT::Default-Release "";
-APT::Architecture "%[3]s"; APT::Architectures "%[3]s"; APT::Update::Error-Mode "any"; Acquire::Retries "3"; Acquire::ForceHash "SHA256";
+` + noPins + `APT::Architecture "%[3]s"; APT::Architectures "%[3]s"; APT::Update::Error-Mode "any"; Acquire::Retries "3"; Acquire::ForceHash "SHA256";
 ` + clearHooks + `END
 apt-get -c "$T/apt.conf" -qq update >&2 || exit
 for names in %[4]s; do apt-get -c "$T/apt.conf" -qq -y --no-install-recommends --print-uris install $names || exit; done
