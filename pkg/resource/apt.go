@@ -101,9 +101,7 @@ const resolveDebs = `command -v apt-get >/dev/null || exit 71
 T=$(mktemp -d) || exit 1
 trap 'rm -rf "$T"' EXIT; trap 'exit 143' TERM INT
 chmod 755 "$T"; mkdir -p "$T/state/lists/partial" "$T/cache/archives/partial"; : >"$T/status"
-cat >"$T/sources.list" <<END
-%[2]s
-END
+printf '%%s\n' %[2]s >"$T/sources.list"
 cat >"$T/apt.conf" <<END
 Dir::State "$T/state"; Dir::State::status "$T/status"; Dir::Cache "$T/cache";
 Dir::Etc::SourceList "$T/sources.list"; Dir::Etc::SourceParts "/dev/null"; Dir::Etc::Trusted "/dev/null"; Dir::Etc::TrustedParts "/dev/null";
@@ -128,7 +126,7 @@ func (s *Store) resolveDeb(ctx context.Context, here *runner.Runner, sys System,
 			together = append(together, gone)
 		}
 	}
-	out, err := here.User(ctx, fmt.Sprintf(resolveDebs, runner.Quote(sys.Keys.file), strings.Join(lines, "\n"), set.Arch, runner.Quote(together...)))
+	out, err := here.User(ctx, fmt.Sprintf(resolveDebs, runner.Quote(sys.Keys.file), runner.Quote(lines...), set.Arch, runner.Quote(together...)))
 	if err != nil {
 		return nil, toolError(err, "apt-get", "apt", sys.Keys)
 	}

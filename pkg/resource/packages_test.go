@@ -242,6 +242,21 @@ func TestPackagesHealed(t *testing.T) {
 	}
 }
 
+// TestMirrorIsNoCommand names mirrors that a shell could take for commands.
+func TestMirrorIsNoCommand(t *testing.T) {
+	s, dir := packageStore(t, "http://127.0.0.1:1"), t.TempDir()
+	here, set := runner.New("here", connector.Local()), PackageSet{System: "test", Arch: "amd64", Names: []string{"socat"}}
+	keys := keyring{file: "/dev/null"}
+	for name, source := range map[string]string{"expanded": "$(>" + dir + "/made)/", "ended": "\nEND\n>" + dir + "/made\n"} {
+		source = "file:" + dir + "/" + source
+		_, asApt := s.resolveDeb(t.Context(), here, System{Keys: keys}, set, []string{source + " stable main"})
+		_, asDnf := s.resolveRPM(t.Context(), here, System{Version: "9"}, set, []string{source})
+		if _, err := os.Stat(dir + "/made"); err == nil || asApt == nil || asDnf == nil {
+			t.Errorf("%s: a mirror was run: %v, %v", name, asApt, asDnf)
+		}
+	}
+}
+
 // TestPackagesTroubles shows what is said when resolving fails.
 func TestPackagesTroubles(t *testing.T) {
 	zeros := strings.Repeat("0", 64)
