@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"path"
 	"slices"
@@ -47,6 +48,9 @@ func (s *Store) ResolvePackages(ctx context.Context, here *runner.Runner, system
 		resolve = s.resolveDeb
 	}
 	from := sys.sources(arch)
+	if err := s.vouched(sys, from); err != nil {
+		return set, err
+	}
 	most := 1
 	for _, f := range from {
 		most = max(most, len(s.source.places(f)))
@@ -75,6 +79,28 @@ func (s *Store) ResolvePackages(ctx context.Context, here *runner.Runner, system
 	slices.SortFunc(set.Files, func(a, b PackageFile) int { return strings.Compare(a.Name, b.Name) })
 	set.Files = slices.Compact(set.Files)
 	return set, set.check()
+}
+
+// vouched refuses places of an index that bears no signature where others could change it on its way: those
+// without TLS, but for this machine itself.
+func (s *Store) vouched(sys System, sources []string) error {
+	if sys.Keys.file != "" {
+		return nil
+	}
+	for _, f := range sources {
+		for _, place := range s.source.places(f) {
+			u, err := url.Parse(place)
+			if err != nil {
+				return fmt.Errorf("the mirror %s of the packages of %s is no URL", redacted(place), sys.Name)
+			}
+			ip, _ := netip.ParseAddr(u.Hostname())
+			if u.Scheme != "https" && !ip.IsLoopback() && u.Hostname() != "localhost" {
+				return fault.Advise(fmt.Errorf("the packages of %s would come from %s: nothing but TLS vouches for their index", sys.Name, redacted(place)),
+					"name an https:// mirror of "+f+" in spec.source.mirrors")
+			}
+		}
+	}
+	return nil
 }
 
 // base is the URL of a source, without suite and components.
