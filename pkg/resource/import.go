@@ -194,7 +194,7 @@ func (i *imports) covered() error {
 		members[p.Path] = p
 	}
 	for _, key := range slices.Sorted(maps.Keys(i.lock.Files)) {
-		if members[key].SHA256 != i.lock.Files[key].SHA256 {
+		if is := i.lock.Files[key]; members[key].SHA256 != is.SHA256 || isPackage(key) && members[key].Size != is.Size {
 			return fmt.Errorf("lock and manifest do not agree about %s", key)
 		}
 		named[key] = true

@@ -60,6 +60,9 @@ func systemDir(system, arch string) string { return path.Join(systemsDir, system
 // packageName is a file name that holds nothing but a package's name, version and architecture.
 var packageName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+~^_:-]*\.(deb|rpm)$`)
 
+// askedName is a name that a package manager takes for a package, and a shell for one word.
+var askedName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+_-]*$`)
+
 // isPackage reports whether a path is one that this kubexm gives to a package.
 func isPackage(key string) bool {
 	part := strings.Split(key, "/")
@@ -269,9 +272,14 @@ func (l lock) coveredPackages() error {
 		if len(set.Files) == 0 {
 			return fmt.Errorf("the lock has no packages in %s", dir)
 		}
+		for _, name := range set.Names {
+			if !askedName.MatchString(name) {
+				return fmt.Errorf("the lock has %q in %s, which is no name of a package", name, dir)
+			}
+		}
 		for _, name := range set.Files {
-			key := path.Join(dir, name)
-			if _, ok := l.Files[key]; !ok || !isPackage(key) {
+			key := dir + "/" + name // as it is: what a cleaned path would hide becomes part of paths on hosts
+			if _, ok := l.Files[key]; !ok || !isPackage(key) || path.Base(key) != name {
 				return fmt.Errorf("the lock has no checksum of %s", key)
 			}
 			named[key] = true

@@ -312,10 +312,14 @@ func TestForeignPackages(t *testing.T) {
 	key := "os/debian12/amd64/socat_1.0_amd64.deb"
 	file := map[string]lockedFile{key: {SHA256: zeros}}
 	for want, l := range map[string]lock{
-		"in no set":                {Files: file},
-		"no checksum of":           {Systems: map[string]lockedSystem{"os/debian12/amd64": {Files: []string{"x_1_all.deb"}}}},
-		"no packages in ../../etc": {Systems: map[string]lockedSystem{"../../etc": {}}},
-		"checksum of etc/x.deb":    {Files: map[string]lockedFile{"etc/x.deb": {SHA256: zeros}}, Systems: map[string]lockedSystem{"etc": {Files: []string{"x.deb"}}}},
+		"in no set":                               {Files: file},
+		"no checksum of":                          {Systems: map[string]lockedSystem{"os/debian12/amd64": {Files: []string{"x_1_all.deb"}}}},
+		"no packages in ../../etc":                {Systems: map[string]lockedSystem{"../../etc": {}}},
+		"checksum of etc/x.deb":                   {Files: map[string]lockedFile{"etc/x.deb": {SHA256: zeros}}, Systems: map[string]lockedSystem{"etc": {Files: []string{"x.deb"}}}},
+		`has "-o" in os/debian12/amd64`:           {Files: file, Systems: map[string]lockedSystem{"os/debian12/amd64": {[]string{"-o"}, []string{filepath.Base(key)}}}},
+		"checksum of os/debian12/amd64/../../../": {Files: file, Systems: map[string]lockedSystem{"os/debian12/amd64": {Files: []string{"../../../" + key}}}},
+		"checksum of os/debian12/./amd64/socat":   {Files: file, Systems: map[string]lockedSystem{"os/debian12/./amd64": {Files: []string{filepath.Base(key)}}}},
+		"checksum of os/debian12/amd64/socat":     {Files: file, Systems: map[string]lockedSystem{"os/debian12": {Files: []string{"amd64/" + filepath.Base(key)}}}},
 	} {
 		if err := l.coveredPackages(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
@@ -327,6 +331,40 @@ func TestForeignPackages(t *testing.T) {
 	for _, bad := range []string{"os/debian12/amd64/../x.deb", "os/debian12/amd64/.x.deb", "os/debian12/riscv64/x_1_all.deb", "os/debian99/amd64/x_1_all.deb", "os/debian12/amd64/x.rpm", "os/debian12/amd64/a/x.deb"} {
 		if isPackage(bad) {
 			t.Errorf("%s passes for a package", bad)
+		}
+	}
+}
+
+// TestPackageSizes has a bundle whose lock gives a package another size than its manifest does.
+func TestPackageSizes(t *testing.T) {
+	base, uris := publishedDebs(t, "socat")
+	s := packageStore(t, base)
+	set := resolve(t, s, &answers{text: uris}, false, "socat")
+	if err := s.FetchPackages(t.Context(), set, nil); err != nil {
+		t.Fatal(err)
+	}
+	const want = "lock and manifest do not agree about os/debian12/amd64/socat_"
+	for _, add := range []int64{0, 1} {
+		err := s.editLock(t.Context(), func(l *lock) error {
+			key := set.dir() + "/" + set.Files[0].Name
+			f := l.Files[key]
+			f.Size += add
+			l.Files[key] = f
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		bundle := filepath.Join(t.TempDir(), "b.tar.zst")
+		if _, err := s.Pack(t.Context(), Bundle{Path: bundle, Items: []Item{set.Item()}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		other, err := Open(t.TempDir(), Source{Offline: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := other.Import(t.Context(), bundle, nil, nil); (err == nil) != (add == 0) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%d bytes more: got %v", add, err)
 		}
 	}
 }
