@@ -3,6 +3,7 @@ package resource
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"path"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 // systemsDir is the folder of operating system packages in the store.
@@ -61,7 +63,7 @@ func systemDir(system, arch string) string { return path.Join(systemsDir, system
 var packageName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+~^_:-]*\.(deb|rpm)$`)
 
 // askedName is a name that a package manager takes for a package, and a shell for one word.
-var askedName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+_-]*$`)
+var askedName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+_:~-]*$`)
 
 // isPackage reports whether a path is one that this kubexm gives to a package.
 func isPackage(key string) bool {
@@ -323,13 +325,24 @@ func (s *Store) dropIncomplete(l *lock, other lock) {
 	}
 }
 
-// mergePackages adds the sets of another lock. Each holds all that its packages depend on, so both
-// together do.
-func (l lock) mergePackages(other lock) {
-	for dir, is := range other.Systems {
-		was := l.Systems[dir]
-		l.Systems[dir] = lockedSystem{union(was.Names, is.Names), union(was.Files, is.Files)}
+// mergePackages adds the sets of another lock. Where both have one of a system and architecture, the one that has all
+// names of the other takes its place: the other lock's, where the names are the same. Packages depend on very versions
+// of others, so files of two sets do not make a third.
+func (l lock) mergePackages(other lock) error {
+	for _, dir := range slices.Sorted(maps.Keys(other.Systems)) {
+		was, is := l.Systems[dir], other.Systems[dir]
+		lacks := func(s lockedSystem) []string {
+			return slices.DeleteFunc(union(was.Names, is.Names), func(n string) bool { return slices.Contains(s.Names, n) })
+		}
+		switch of, own := lacks(is), lacks(was); {
+		case len(of) == 0:
+			l.Systems[dir] = is
+		case len(own) > 0:
+			return fault.Advise(fmt.Errorf("packages in %s: the store has a set with %s, and the bundle another one with %s: two sets do not make one", dir, human.Names(of, 5), human.Names(own, 5)),
+				"make one bundle for all: run 'kubexm download --os "+path.Base(path.Dir(dir))+" --export' for each of the clusters in the same work directory, and import the last one")
+		}
 	}
+	return nil
 }
 
 // noteSums writes SHA256SUMS beside each file of a lock; beside packages publish does.
