@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"path"
 	"slices"
@@ -47,6 +48,9 @@ func (s *Store) ResolvePackages(ctx context.Context, here *runner.Runner, system
 		resolve = s.resolveDeb
 	}
 	from := sys.sources(arch)
+	if err := s.vouched(sys, from); err != nil {
+		return set, err
+	}
 	most := 1
 	for _, f := range from {
 		most = max(most, len(s.source.places(f)))
@@ -77,6 +81,28 @@ func (s *Store) ResolvePackages(ctx context.Context, here *runner.Runner, system
 	return set, set.check()
 }
 
+// vouched refuses places of an index that bears no signature where others could change it on its way: those
+// without TLS, but for this machine itself.
+func (s *Store) vouched(sys System, sources []string) error {
+	if sys.Keys.file != "" {
+		return nil
+	}
+	for _, f := range sources {
+		for _, place := range s.source.places(f) {
+			u, err := url.Parse(place)
+			if err != nil {
+				return fmt.Errorf("the mirror %s of the packages of %s is no URL", redacted(place), sys.Name)
+			}
+			ip, _ := netip.ParseAddr(u.Hostname())
+			if u.Scheme != "https" && !ip.IsLoopback() && u.Hostname() != "localhost" {
+				return fault.Advise(fmt.Errorf("the packages of %s would come from %s: nothing but TLS vouches for their index", sys.Name, redacted(place)),
+					"name an https:// mirror of "+f+" in spec.source.mirrors")
+			}
+		}
+	}
+	return nil
+}
+
 // base is the URL of a source, without suite and components.
 func base(source string) string {
 	url, _, _ := strings.Cut(source, " ")
@@ -101,14 +127,11 @@ const resolveDebs = `command -v apt-get >/dev/null || exit 71
 T=$(mktemp -d) || exit 1
 trap 'rm -rf "$T"' EXIT; trap 'exit 143' TERM INT
 chmod 755 "$T"; mkdir -p "$T/state/lists/partial" "$T/cache/archives/partial"; : >"$T/status"
-cat >"$T/sources.list" <<END
-%[2]s
-END
+printf '%%s\n' %[2]s >"$T/sources.list"
 cat >"$T/apt.conf" <<END
 Dir::State "$T/state"; Dir::State::status "$T/status"; Dir::Cache "$T/cache";
 Dir::Etc::SourceList "$T/sources.list"; Dir::Etc::SourceParts "/dev/null"; Dir::Etc::Trusted "/dev/null"; Dir::Etc::TrustedParts "/dev/null";
-Dir::Etc::Preferences "/dev/null"; Dir::Etc::PreferencesParts "/dev/null"; APT::Default-Release "";
-APT::Architecture "%[3]s"; APT::Architectures "%[3]s"; APT::Update::Error-Mode "any"; Acquire::Retries "3"; Acquire::ForceHash "SHA256";
+` + noPins + `APT::Architecture "%[3]s"; APT::Architectures "%[3]s"; APT::Update::Error-Mode "any"; Acquire::Retries "3"; Acquire::ForceHash "SHA256";
 ` + clearHooks + `END
 apt-get -c "$T/apt.conf" -qq update >&2 || exit
 for names in %[4]s; do apt-get -c "$T/apt.conf" -qq -y --no-install-recommends --print-uris install $names || exit; done
@@ -129,7 +152,7 @@ func (s *Store) resolveDeb(ctx context.Context, here *runner.Runner, sys System,
 			together = append(together, gone)
 		}
 	}
-	out, err := here.User(ctx, fmt.Sprintf(resolveDebs, runner.Quote(sys.Keys.file), strings.Join(lines, "\n"), set.Arch, runner.Quote(together...)))
+	out, err := here.User(ctx, fmt.Sprintf(resolveDebs, runner.Quote(sys.Keys.file), runner.Quote(lines...), set.Arch, runner.Quote(together...)))
 	if err != nil {
 		return nil, toolError(err, "apt-get", "apt", sys.Keys)
 	}

@@ -35,6 +35,8 @@ func readDeb(file string) (osPackage, error) {
 		switch key, value, _ := strings.Cut(line, ":"); key {
 		case "Package":
 			p.name = strings.TrimSpace(value)
+		case "Version":
+			p.version = strings.TrimSpace(value)
 		case "Provides":
 			for name := range strings.SplitSeq(value, ",") {
 				name, _, _ = strings.Cut(strings.TrimSpace(name), " ")
@@ -119,12 +121,16 @@ func debIndex(dir string, all []osPackage) map[string][]byte {
 		"sources.list": []byte("deb [trusted=yes] file:" + dir + " ./\n"),
 		"apt.conf": []byte(`Dir::Etc::SourceList "` + dir + `/sources.list";
 Dir::Etc::SourceParts "/dev/null";
-Dir::State::Lists "` + dir + `/lists";
+` + noPins + `Dir::State::Lists "` + dir + `/lists";
 Dir::Cache "` + dir + `/cache";
 APT::Sandbox::User "root";
 ` + clearHooks),
 	}
 }
+
+// noPins keeps apt from preferring what others prefer: a release that is not there is an error to it.
+const noPins = `Dir::Etc::Preferences "/dev/null"; Dir::Etc::PreferencesParts "/dev/null"; APT::Default-Release "";
+`
 
 // clearHooks keeps what others have configured to happen around an update from happening.
 const clearHooks = `Acquire::Languages "none";

@@ -20,8 +20,7 @@ const resolveRPMs = `command -v dnf >/dev/null && dnf -q download --help >/dev/n
 T=$(mktemp -d) || exit 1
 trap 'rm -rf "$T"' EXIT; trap 'exit 143' TERM INT
 mkdir "$T/root" "$T/repos" "$T/out"
-cat >"$T/repos/release.repo" <<'END'
-%[1]sEND
+printf %%s %[1]s >"$T/repos/release.repo"
 cd "$T/out" && dnf -q -y --installroot "$T/root" --releasever %[2]s --forcearch %[3]s --setopt=reposdir="$T/repos" --setopt=cachedir="$T/cache" \
 --setopt=zchunk=False --setopt=excludepkgs='*.i?86' download --resolve --alldeps --url %[4]s >"$T/urls" || exit
 cat "$T/urls"
@@ -34,7 +33,7 @@ func (s *Store) resolveRPM(ctx context.Context, here *runner.Runner, sys System,
 	for i, src := range sources {
 		fmt.Fprintf(&repos, "[source%d]\nname=source%[1]d\nbaseurl=%s\nenabled=1\ngpgcheck=0\nskip_if_unavailable=0\nmodule_hotfixes=1\n", i, src)
 	}
-	out, err := here.User(ctx, fmt.Sprintf(resolveRPMs, repos.String(), sys.Version, arch, runner.Quote(set.Names...)))
+	out, err := here.User(ctx, fmt.Sprintf(resolveRPMs, runner.Quote(repos.String()), sys.Version, arch, runner.Quote(set.Names...)))
 	if err != nil {
 		return nil, toolError(err, "dnf with its command download", "dnf and dnf-plugins-core", keyring{})
 	}

@@ -194,7 +194,7 @@ func (i *imports) covered() error {
 		members[p.Path] = p
 	}
 	for _, key := range slices.Sorted(maps.Keys(i.lock.Files)) {
-		if members[key].SHA256 != i.lock.Files[key].SHA256 {
+		if is := i.lock.Files[key]; members[key].SHA256 != is.SHA256 || isPackage(key) && members[key].Size != is.Size {
 			return fmt.Errorf("lock and manifest do not agree about %s", key)
 		}
 		named[key] = true
@@ -231,7 +231,8 @@ func (i *imports) agrees() error {
 		return fault.Advise(fmt.Errorf("%s says otherwise: %w", i.lockPath(), err),
 			"one of the two was replaced upstream, or changed on its way. To trust the bundle, delete that entry of the lock and import again")
 	}
-	return nil
+	i.dropIncomplete(&own, i.lock)
+	return own.mergePackages(i.lock)
 }
 
 // agree checks that a lock says the same as another of what both have.
@@ -274,8 +275,7 @@ func (l lock) merge(other lock) error {
 		}
 		l.Images[ref] = is
 	}
-	l.mergePackages(other)
-	return nil
+	return l.mergePackages(other)
 }
 
 // next goes on to a member, which must be the next one.

@@ -2,8 +2,8 @@ package resource
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"path"
@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 // systemsDir is the folder of operating system packages in the store.
@@ -61,6 +62,9 @@ func systemDir(system, arch string) string { return path.Join(systemsDir, system
 // packageName is a file name that holds nothing but a package's name, version and architecture.
 var packageName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+~^_:-]*\.(deb|rpm)$`)
 
+// askedName is a name that a package manager takes for a package, and a shell for one word.
+var askedName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+_:~-]*$`)
+
 // isPackage reports whether a path is one that this kubexm gives to a package.
 func isPackage(key string) bool {
 	part := strings.Split(key, "/")
@@ -91,6 +95,12 @@ func (l lock) set(system, arch string) PackageSet {
 		p.Files = append(p.Files, PackageFile{name, f.From, f.Size, f.SHA256})
 	}
 	return p
+}
+
+// hasSet reports whether the lock has that very set.
+func (l lock) hasSet(p PackageSet) bool {
+	had := l.set(p.System, p.Arch)
+	return slices.Equal(had.Names, p.Names) && slices.Equal(had.Files, p.Files)
 }
 
 // PackageSets returns the sets that the lock has.
@@ -134,6 +144,17 @@ func (s *Store) LookPackages(p PackageSet) Stock {
 	return st
 }
 
+// HasPackages reports whether FetchPackages has nothing to do: the lock names that very set, all of it is in
+// the store, and so is the index beside it.
+func (s *Store) HasPackages(p PackageSet) (bool, error) {
+	l, err := s.readLock()
+	if err != nil || !l.hasSet(p) || !s.LookPackages(p).There {
+		return false, err
+	}
+	index, err := s.repositoryIndex(p)
+	return err == nil && index.isIn(s.file(p.dir())), err
+}
+
 // FetchPackages makes sure that a set is in the store. What another set of this system and
 // architecture had besides is not needed any more; it stays until it is pruned.
 func (s *Store) FetchPackages(ctx context.Context, p PackageSet, progress Progress) error {
@@ -146,9 +167,7 @@ func (s *Store) FetchPackages(ctx context.Context, p PackageSet, progress Progre
 	var all errgroup.Group
 	all.SetLimit(parallelPackages)
 	sum, has := &added{progress: progress}, s.has(p)
-	sums := map[string]string{}
 	for _, f := range p.Files {
-		sums[f.Name] = f.SHA256
 		sum.total += f.Size
 	}
 	for _, f := range p.Files {
@@ -168,27 +187,13 @@ func (s *Store) FetchPackages(ctx context.Context, p PackageSet, progress Progre
 	if err := all.Wait(); err != nil {
 		return fmt.Errorf("fetching %s: %w", p, err)
 	}
-	if err := replace(ctx, filepath.Join(s.file(p.dir()), sumsFile), formatSums(sums)); err != nil {
-		return err
-	}
 	return s.publish(ctx, p)
-}
-
-// HasPackages reports whether a set is in the store, and in its lock.
-func (s *Store) HasPackages(p PackageSet) (bool, error) {
-	is, err := s.isLocked(p)
-	return is && s.LookPackages(p).There, err
-}
-
-func (s *Store) isLocked(p PackageSet) (bool, error) {
-	l, err := s.readLock()
-	had := l.set(p.System, p.Arch)
-	return slices.Equal(had.Names, p.Names) && slices.Equal(had.Files, p.Files), err
 }
 
 // lockPackages puts a set into the lock, in the place of the one that is there.
 func (s *Store) lockPackages(ctx context.Context, p PackageSet) error {
-	if is, err := s.isLocked(p); err != nil || is {
+	l, err := s.readLock()
+	if err != nil || l.hasSet(p) {
 		return err
 	}
 	return s.editLock(ctx, func(l *lock) error {
@@ -266,9 +271,14 @@ func (l lock) coveredPackages() error {
 		if len(set.Files) == 0 {
 			return fmt.Errorf("the lock has no packages in %s", dir)
 		}
+		for _, name := range set.Names {
+			if !askedName.MatchString(name) {
+				return fmt.Errorf("the lock has %q in %s, which is no name of a package", name, dir)
+			}
+		}
 		for _, name := range set.Files {
-			key := path.Join(dir, name)
-			if _, ok := l.Files[key]; !ok || !isPackage(key) {
+			key := dir + "/" + name // as it is: what a cleaned path would hide becomes part of paths on hosts
+			if _, ok := l.Files[key]; !ok || !isPackage(key) || path.Base(key) != name {
 				return fmt.Errorf("the lock has no checksum of %s", key)
 			}
 			named[key] = true
@@ -312,16 +322,27 @@ func (s *Store) dropIncomplete(l *lock, other lock) {
 	}
 }
 
-// mergePackages adds the sets of another lock. Each holds all that its packages depend on, so both
-// together do.
-func (l lock) mergePackages(other lock) {
-	for dir, is := range other.Systems {
-		was := l.Systems[dir]
-		l.Systems[dir] = lockedSystem{union(was.Names, is.Names), union(was.Files, is.Files)}
+// mergePackages adds the sets of another lock. Where both have one of a system and architecture, the one that has all
+// names of the other takes its place: the other lock's, where the names are the same. Packages depend on very versions
+// of others, so files of two sets do not make a third.
+func (l lock) mergePackages(other lock) error {
+	for _, dir := range slices.Sorted(maps.Keys(other.Systems)) {
+		was, is := l.Systems[dir], other.Systems[dir]
+		lacks := func(s lockedSystem) []string {
+			return slices.DeleteFunc(union(was.Names, is.Names), func(n string) bool { return slices.Contains(s.Names, n) })
+		}
+		switch of, own := lacks(is), lacks(was); {
+		case len(of) == 0:
+			l.Systems[dir] = is
+		case len(own) > 0:
+			return fault.Advise(fmt.Errorf("packages in %s: the store has a set with %s, and the bundle another one with %s: two sets do not make one", dir, human.Names(of, 5), human.Names(own, 5)),
+				"make one bundle for all: run 'kubexm download --os "+path.Base(path.Dir(dir))+" --export' for each of the clusters in the same work directory, and import the last one")
+		}
 	}
+	return nil
 }
 
-// noteSums writes SHA256SUMS beside each file of a lock.
+// noteSums writes SHA256SUMS beside each file of a lock; beside packages publish does.
 func (s *Store) noteSums(ctx context.Context, l lock) error {
 	for key, f := range l.Files {
 		if !isPackage(key) {
@@ -330,15 +351,7 @@ func (s *Store) noteSums(ctx context.Context, l lock) error {
 			}
 		}
 	}
-	var errs []error
-	for dir, set := range l.Systems {
-		sums := readSums(s.file(dir))
-		for _, name := range set.Files {
-			sums[name] = l.Files[path.Join(dir, name)].SHA256
-		}
-		errs = append(errs, replace(ctx, filepath.Join(s.file(dir), sumsFile), formatSums(sums)))
-	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // keepPackages marks what stays of a set when the store is pruned: its files, and what the store notes of them.

@@ -205,6 +205,58 @@ func TestPackagesRefreshed(t *testing.T) {
 	}
 }
 
+// TestPackagesHealed has a store that lacks no package, but something of what it notes of them: as after a power cut.
+func TestPackagesHealed(t *testing.T) {
+	base, uris := publishedDebs(t, "socat", "libwrap0")
+	for name, spoil := range map[string]func(s *Store, set *PackageSet) error{
+		"no index":     func(s *Store, set *PackageSet) error { return os.Remove(s.file(set.dir() + "/Release")) },
+		"no list":      func(s *Store, set *PackageSet) error { return os.Remove(s.file(set.dir() + "/Packages")) },
+		"no sums":      func(s *Store, set *PackageSet) error { return os.Remove(s.file(set.dir() + "/" + sumsFile)) },
+		"no lock":      func(s *Store, _ *PackageSet) error { return os.Remove(s.lockPath()) },
+		"another name": func(_ *Store, set *PackageSet) error { set.Names = union(set.Names, []string{"libwrap0"}); return nil },
+		"less":         func(_ *Store, set *PackageSet) error { set.Files = set.Files[:1]; return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := packageStore(t, base)
+			set := resolve(t, s, &answers{text: uris}, false, "socat")
+			has := func(want bool) {
+				t.Helper()
+				if is, err := s.HasPackages(set); err != nil || is != want {
+					t.Fatalf("got %v, %v", is, err)
+				}
+			}
+			fetch := func() {
+				t.Helper()
+				has(false)
+				if err := s.FetchPackages(t.Context(), set, nil); err != nil {
+					t.Fatal(err)
+				}
+				has(true)
+			}
+			fetch()
+			if err := spoil(s, &set); err != nil {
+				t.Fatal(err)
+			}
+			fetch()
+		})
+	}
+}
+
+// TestMirrorIsNoCommand names mirrors that a shell could take for commands.
+func TestMirrorIsNoCommand(t *testing.T) {
+	s, dir := packageStore(t, "http://127.0.0.1:1"), t.TempDir()
+	here, set := runner.New("here", connector.Local()), PackageSet{System: "test", Arch: "amd64", Names: []string{"socat"}}
+	keys := keyring{file: "/dev/null"}
+	for name, source := range map[string]string{"expanded": "$(>" + dir + "/made)/", "ended": "\nEND\n>" + dir + "/made\n"} {
+		source = "file:" + dir + "/" + source
+		_, asApt := s.resolveDeb(t.Context(), here, System{Keys: keys}, set, []string{source + " stable main"})
+		_, asDnf := s.resolveRPM(t.Context(), here, System{Version: "9"}, set, []string{source})
+		if _, err := os.Stat(dir + "/made"); err == nil || asApt == nil || asDnf == nil {
+			t.Errorf("%s: a mirror was run: %v, %v", name, asApt, asDnf)
+		}
+	}
+}
+
 // TestPackagesTroubles shows what is said when resolving fails.
 func TestPackagesTroubles(t *testing.T) {
 	zeros := strings.Repeat("0", 64)
@@ -251,70 +303,5 @@ func TestSystemOf(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"https://vault.centos.org/altarch/7.9.2009/os/aarch64/"}, systems[6].sources("arm64")[:1]); diff != "" {
 		t.Error(diff)
-	}
-}
-
-// TestForeignPackages has bundles whose lock and packages do not fit.
-func TestForeignPackages(t *testing.T) {
-	zeros := strings.Repeat("0", 64)
-	key := "os/debian12/amd64/socat_1.0_amd64.deb"
-	file := map[string]lockedFile{key: {SHA256: zeros}}
-	for want, l := range map[string]lock{
-		"in no set":                {Files: file},
-		"no checksum of":           {Systems: map[string]lockedSystem{"os/debian12/amd64": {Files: []string{"x_1_all.deb"}}}},
-		"no packages in ../../etc": {Systems: map[string]lockedSystem{"../../etc": {}}},
-		"checksum of etc/x.deb":    {Files: map[string]lockedFile{"etc/x.deb": {SHA256: zeros}}, Systems: map[string]lockedSystem{"etc": {Files: []string{"x.deb"}}}},
-	} {
-		if err := l.coveredPackages(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %q", err, want)
-		}
-	}
-	if err := (lock{Files: file, Systems: map[string]lockedSystem{"os/debian12/amd64": {Files: []string{filepath.Base(key)}}}}).coveredPackages(); err != nil {
-		t.Error(err)
-	}
-	for _, bad := range []string{"os/debian12/amd64/../x.deb", "os/debian12/amd64/.x.deb", "os/debian12/riscv64/x_1_all.deb", "os/debian99/amd64/x_1_all.deb", "os/debian12/amd64/x.rpm", "os/debian12/amd64/a/x.deb"} {
-		if isPackage(bad) {
-			t.Errorf("%s passes for a package", bad)
-		}
-	}
-}
-
-// TestImportPackages imports a newer set into a store that has an older one, whole and with a gap.
-func TestImportPackages(t *testing.T) {
-	base, old := publishedDebs(t, "socat", "libwrap0")
-	made := func(uris string) (*Store, PackageSet) {
-		s := packageStore(t, base)
-		set := resolve(t, s, &answers{text: uris}, false, "socat")
-		if err := s.FetchPackages(t.Context(), set, nil); err != nil {
-			t.Fatal(err)
-		}
-		return s, set
-	}
-	from, fresh := made(strings.ReplaceAll(old, "+b1", "+b2"))
-	bundle := filepath.Join(t.TempDir(), "b.tar.zst")
-	if _, err := from.Pack(t.Context(), Bundle{Path: bundle, Items: []Item{fresh.Item()}}, nil); err != nil {
-		t.Fatal(err)
-	}
-	for gap, want := range map[string]int{"": 4, "libwrap0_1:1.0+b1_amd64.deb": 2} {
-		s, set := made(old)
-		if gap != "" {
-			if err := os.Remove(s.file(set.dir() + "/" + gap)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if _, err := s.Import(t.Context(), bundle, nil, nil); err != nil {
-			t.Fatal(err)
-		}
-		sets, err := s.PackageSets()
-		if err != nil || len(sets) != 1 || len(sets[0].Files) != want {
-			t.Errorf("gap %q: %+v, %v", gap, sets, err)
-		}
-		index, err := os.ReadFile(s.file(set.dir() + "/Packages"))
-		if n := strings.Count(string(index), "\nFilename: "); err != nil || n != want {
-			t.Errorf("gap %q: %d packages in the index, %v", gap, n, err)
-		}
-		if v, err := s.Verify(t.Context()); err != nil || len(v.Flaws) > 0 {
-			t.Errorf("gap %q: %+v, %v", gap, v, err)
-		}
 	}
 }

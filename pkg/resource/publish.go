@@ -27,47 +27,72 @@ const (
 	publicFile  = "kubexm.asc"                // the public part of it, in each repository
 )
 
+// repositoryIndex is what publish writes for a set, by path in its folder, but for the signatures.
+type repositoryIndex struct {
+	files          map[string][]byte
+	top, signature string // the file that is signed, and where its signature is
+}
+
+func (s *Store) repositoryIndex(set PackageSet) (repositoryIndex, error) {
+	r := Repository{System: set.System, Arch: set.Arch, Store: s}
+	all, err := r.Index("/")
+	if err != nil {
+		return repositoryIndex{}, err
+	}
+	sums := map[string]string{}
+	for _, f := range set.Files {
+		sums[f.Name] = f.SHA256
+	}
+	i := repositoryIndex{map[string][]byte{sumsFile: formatSums(sums)}, "repodata/repomd.xml", "repodata/repomd.xml.asc"}
+	list := "repodata/primary.xml.gz"
+	if all["Packages"] != nil {
+		list, i.top, i.signature = "Packages", "Release", "Release.gpg"
+		all[i.top] = release(set, all[list])
+	}
+	i.files[list], i.files[i.top] = all[list], all[i.top]
+	return i, nil
+}
+
+// isIn reports whether a folder has it as it should be.
+func (i repositoryIndex) isIn(dir string) bool {
+	for name, text := range i.files {
+		is, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || !bytes.Equal(undated(is), undated(text)) {
+			return false
+		}
+	}
+	return true
+}
+
 // publish writes the index of a set beside its packages, signed with the store's key: the folder is a
 // repository, for machines that kubexm does not install. Its own hosts get theirs
 // another way (ADR 0019). What is as it should be is left alone.
 func (s *Store) publish(ctx context.Context, set PackageSet) error {
-	r := Repository{System: set.System, Arch: set.Arch, Store: s}
-	index, err := r.Index("/")
-	if err != nil {
-		return err
-	}
+	index, err := s.repositoryIndex(set)
 	dir := s.file(set.dir())
-	list, top, signature := "repodata/primary.xml.gz", "repodata/repomd.xml", "repodata/repomd.xml.asc"
-	if index["Packages"] != nil {
-		list, top, signature = "Packages", "Release", "Release.gpg"
-		index[top] = release(set, index[list])
-	}
-	has := func(name string) bool {
-		is, err := os.ReadFile(filepath.Join(dir, name))
-		return err == nil && bytes.Equal(undated(is), undated(index[name]))
-	}
-	if has(list) && has(top) {
-		return nil
+	if err != nil || index.isIn(dir) {
+		return err
 	}
 	key, err := s.signingKey()
 	if err != nil {
 		return err
 	}
 	var detached, public bytes.Buffer
-	inline, err := clearsigned(key, index[top])
-	err = errors.Join(err, openpgp.ArmoredDetachSign(&detached, key, bytes.NewReader(index[top]), nil), armored(&public, openpgp.PublicKeyType, key.Serialize))
+	text := index.files[index.top]
+	inline, err := clearsigned(key, text)
+	err = errors.Join(err, openpgp.ArmoredDetachSign(&detached, key, bytes.NewReader(text), nil), armored(&public, openpgp.PublicKeyType, key.Serialize))
 	if err != nil {
 		return fmt.Errorf("signing the index of %s: %w", set, err)
 	}
-	write := func(name string, text []byte) { err = errors.Join(err, replace(ctx, filepath.Join(dir, name), text)) }
-	write(list, index[list])
-	write(publicFile, public.Bytes())
-	write(signature, detached.Bytes())
-	if top == "Release" {
-		write("InRelease", inline)
+	index.files[publicFile], index.files[index.signature] = public.Bytes(), detached.Bytes()
+	if index.top == "Release" {
+		index.files["InRelease"] = inline
 	}
-	write(top, index[top]) // last: it tells the next time that all is there
-	return err
+	delete(index.files, index.top)
+	for name, text := range index.files {
+		err = errors.Join(err, replace(ctx, filepath.Join(dir, name), text))
+	}
+	return errors.Join(err, replace(ctx, filepath.Join(dir, index.top), text)) // last: it tells the next time that all is there
 }
 
 // isPublished reports whether a path is one that publish writes.

@@ -59,6 +59,36 @@ func TestPublish(t *testing.T) {
 	}
 }
 
+// A host's own release and pins do not keep packages of the store away.
+func TestHostSettings(t *testing.T) {
+	if _, err := exec.LookPath("apt-get"); err != nil {
+		t.Skip("there is no apt-get here")
+	}
+	base, uris := publishedDebs(t, "libwrap0")
+	s := packageStore(t, base)
+	if err := s.FetchPackages(t.Context(), resolve(t, s, &answers{text: uris}, false, "libwrap0"), nil); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	index, err := (&Repository{System: "debian12", Arch: "amd64", Store: s}).Index(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index["host.conf"] = []byte(`APT::Default-Release "stable"; APT::Architecture "amd64"; Dir::Etc::Preferences "` + dir + `/pins"; Dir::State::status "` + dir + `/status";` + "\n")
+	index["pins"], index["status"] = []byte("Package: *\nPin: origin \"\"\nPin-Priority: -1\n"), nil
+	for name, text := range index {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script := `cd "$0"; mkdir -p lists/partial cache/archives/partial; export APT_CONFIG="$0/host.conf"
+apt-get -c "$0/apt.conf" -qq update >&2 && apt-get -c "$0/apt.conf" -s install libwrap0`
+	out, err := runner.New("here", connector.Local()).User(t.Context(), "sh -c "+runner.Quote(script, dir))
+	if err != nil || !strings.Contains(out, "\nInst libwrap0 (1.0 ") {
+		t.Errorf("got %s, %v", out, err)
+	}
+}
+
 // aptUpdate lets apt of this machine read the repository in dir, and nothing else, and tells what it has.
 func aptUpdate(t *testing.T, dir string) (string, error) {
 	t.Helper()

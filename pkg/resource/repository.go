@@ -16,6 +16,7 @@ import (
 type osPackage struct {
 	Member          // Name is that of the file
 	name     string // of the package
+	version  string // of a Debian package, as apt tells it
 	provides []string
 	index    string      // what the index says of a Debian package, but for where it is
 	rpm      *xmlPackage // what it says of an RPM package
@@ -98,6 +99,12 @@ func (r *Repository) Files(names []string) ([]Member, error) {
 		}
 	}
 	return files, nil
+}
+
+// Has reports whether the repository has a Debian package in that very version.
+func (r *Repository) Has(name, version string) (bool, error) {
+	all, err := r.packages()
+	return slices.ContainsFunc(all, func(p osPackage) bool { return p.name == name && p.version == version }), err
 }
 
 // Index returns the small files that make a repository of a directory of a host, by their paths

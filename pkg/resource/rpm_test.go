@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
@@ -43,6 +44,31 @@ func zipped(text string) string {
 	_, _ = io.WriteString(z, text) // to memory
 	_ = z.Close()
 	return b.String()
+}
+
+// TestRPMsWithoutTLS has mirrors that anybody on the way could stand in for.
+func TestRPMsWithoutTLS(t *testing.T) {
+	for mirror, refused := range map[string]bool{
+		"http://mirror.example.org/": true, "http://user:secret@192.0.2.1:8080/": true, "ftp://mirror.example.org/": true,
+		"https://mirror.example.org/": false, "http://127.0.0.1:8080/": false, "http://[::1]/": false, "http://localhost/": false,
+	} {
+		s, err := Open(t.TempDir(), Source{Mirrors: map[string]string{"https://dl.rockylinux.org/": mirror, "http://deb.debian.org/": mirror}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.retry = retry{rounds: 1, pause: 1}
+		a := &answers{text: "\n"}
+		_, err = s.ResolvePackages(t.Context(), a.runner(), "rocky9", "amd64", []string{"kx-top"}, false)
+		if is := err != nil && strings.Contains(err.Error(), "nothing but TLS vouches") && a.script == ""; is != refused {
+			t.Errorf("%s: got %v, run %q", mirror, err, a.script)
+		}
+		if refused && (strings.Contains(err.Error(), "secret") || !strings.Contains(fault.Advice(err), "name an https:// mirror of https://dl.rockylinux.org/pub/rocky/9/BaseOS")) {
+			t.Errorf("%s: got %v, advice %q", mirror, err, fault.Advice(err))
+		}
+		if _, err := s.ResolvePackages(t.Context(), a.runner(), "debian12", "amd64", []string{"socat"}, false); err != nil {
+			t.Errorf("a signed index: %v", err)
+		}
+	}
 }
 
 // TestRPMs follows RPM packages from dnf's answer to the metadata that a host reads.

@@ -3,6 +3,7 @@ package step
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"path"
 	"slices"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 // storeDir is where a host has packages of the store while it installs them. It is
@@ -35,6 +38,9 @@ const keptStore = runner.StateDir + "/lost"
 // changed prints, of what dnf or yum list, also the packages that come in another version.
 var changed = strings.Replace(dnfPlan, "Installing*", "Installing*|Upgrading*|Updating*|Downgrading*", 1)
 
+// aptPlan prints what apt-get -s lists, but for what goes that kubexm has installed itself.
+const aptPlan = `while read -r what name more; do if [ "$what" != Remv ] || ! noted "package $name"; then echo "$what $name $more"; fi; done`
+
 // bring lays on the host the index of what the store has, lets the package manager tell what it would
 // take of it, and brings just that: each package crosses once, checked on both sides. What
 // would have to make room comes along, too, and is kept.
@@ -55,7 +61,7 @@ func (p Packages) bring(ctx context.Context, r *runner.Runner, m manager) (err e
 			err = errors.Join(err, failed)
 		}
 	}()
-	refresh, read := m.refresh+" >&2", "cat"
+	refresh, read := m.refresh+" >&2", aptPlan
 	if p.Manager != "apt" { // it refreshes by itself
 		refresh, read = ":", changed
 	}
@@ -67,6 +73,9 @@ func (p Packages) bring(ctx context.Context, r *runner.Runner, m manager) (err e
 	names := map[string][]string{storeDir: strings.Fields(out)}
 	if p.Manager == "apt" {
 		names = map[string][]string{storeDir: planned("Inst", out), keptStore: planned("Remv", out)}
+		if err := p.wayBack(out); err != nil {
+			return err
+		}
 	}
 	var all []placed
 	for _, dir := range slices.Sorted(maps.Keys(names)) {
@@ -82,6 +91,35 @@ func (p Packages) bring(ctx context.Context, r *runner.Runner, m manager) (err e
 		return nil
 	}
 	return send(ctx, r, all)
+}
+
+// wayBack refuses a plan of apt that removes what could not be installed again without a network. In the version that
+// the host has, a package of the store finds there what it needs; of another version nothing is known.
+func (p Packages) wayBack(plan string) error {
+	var gone []string
+	for line := range strings.Lines(plan) {
+		f := strings.Fields(line)
+		if len(f) < 2 || f[0] != "Remv" {
+			continue
+		}
+		version := ""
+		if len(f) > 2 {
+			version = strings.Trim(f[2], "[]")
+		}
+		has, err := p.From.Has(f[1], version)
+		if err != nil {
+			return err
+		}
+		if !has {
+			gone = append(gone, f[1]+" "+version)
+		}
+	}
+	if gone == nil {
+		return nil
+	}
+	return fault.Advise(fmt.Errorf("%s would have to go, which the store does not have in that version: 'delete cluster' could not install it again", human.Names(gone, 5)),
+		"install "+strings.Join(p.Names, " ")+" on the host by hand, or bring the version that it has: 'kubexm download --refresh --os "+p.From.System+
+			" --export' on a machine with internet, then 'kubexm import', and update the host to that")
 }
 
 // planned returns the packages that apt-get -s has under a word.

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 
@@ -110,6 +111,78 @@ func TestPackagesFromStore(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestNoWayBackFromStore has another time service in the way of chrony, which the store could not bring back.
+func TestNoWayBackFromStore(t *testing.T) {
+	for name, c := range map[string]struct {
+		store   []string
+		version string // that the host has
+		by      func(*runnertest.Host) error
+		fails   string
+	}{
+		"another version": {store: []string{"chrony", "systemd-timesyncd"}, version: "0.9", fails: "systemd-timesyncd 0.9 would have to go"},
+		"not there":       {store: []string{"chrony"}, fails: "systemd-timesyncd 1.0 would have to go"},
+		"our own": {store: []string{"chrony"}, by: func(h *runnertest.Host) error {
+			_, err := h.Runner().Change(t.Context(), "note 'package systemd-timesyncd'")
+			return err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := runnertest.Debian12("node1")
+			h.Offline = true
+			is := h.Repo["systemd-timesyncd"]
+			is.Version = c.version
+			h.Repo["systemd-timesyncd"] = is
+			if c.by != nil {
+				if err := c.by(h); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := h.Installed()
+			err := apply(t, h, step.Packages{Manager: "apt", Names: []string{"chrony"}, From: stocked(t, "debian12", debs(c.store...))})
+			if c.fails == "" {
+				if err != nil || !slices.Contains(h.Installed(), "chrony") {
+					t.Errorf("got %v", err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), c.fails) || !strings.Contains(fault.Advice(err), "install chrony on the host by hand") {
+				t.Errorf("got %v, advice %q", err, fault.Advice(err))
+			}
+			if diff := cmp.Diff(before, h.Installed()); diff != "" {
+				t.Error(diff)
+			}
+			if err := h.Runner().Restore(t.Context(), nil); err != nil || strings.Contains(h.Snapshot(), runner.StateDir) {
+				t.Errorf("something is left behind: %v", err)
+			}
+		})
+	}
+}
+
+// TestFetchPackagesAgain asks for a name more, whose package is there already.
+func TestFetchPackagesAgain(t *testing.T) {
+	store := stocked(t, "debian12", debs("socat")).Store
+	sets, err := store.PackageSets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := sets[0]
+	set.Names = append(set.Names, "some-more")
+	for _, f := range []step.FetchPackages{{Set: sets[0], Store: store}, {Set: set, Store: store}, {Set: set, Store: store}} {
+		c, err := f.Precheck(t.Context(), nil)
+		if err != nil || (c == nil) != slices.Equal(sets[0].Names, f.Set.Names) {
+			t.Fatalf("%v: got %v, %v", f.Set.Names, c, err)
+		}
+		if c != nil {
+			if err := c.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if sets, err = store.PackageSets(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package runnertest
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 // Package is an operating system package.
 type Package struct {
+	Version   string // empty: 1.0
 	Depends   []string
 	Provides  []string          // further names
 	Conflicts []string          // packages that apt removes when it installs this one
@@ -240,7 +242,7 @@ func aptGet(c *Call) int {
 		}
 		if o["s"] != "" {
 			for _, n := range away {
-				c.Printf("Remv %s [1.0]\n", n)
+				c.Printf("Remv %s [%s]\n", n, cmp.Or(c.Repo[n].Version, "1.0"))
 			}
 			for _, n := range c.missing(args[1:]) {
 				c.Printf("Inst %s (1.0 Debian:12 [amd64])\n", n)
