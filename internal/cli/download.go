@@ -57,12 +57,14 @@ of a private key, or of a public one (.pub) whose private key the SSH agent hold
 (CycloneDX, JSON); a bundle has it inside, too.
 
 --verify reads every file of the store and compares it with the lock; the exit code
-is 1 where something is wrong. --prune removes what no cluster needs: of those in
+is 1 where something is wrong. What the store itself publishes, indexes of images and of
+packages, is written anew then. --prune removes what no cluster needs: of those in
 conf and in the work directory, or of the one that is named.
 
 --os adds packages of operating systems, with all that they depend on: those that
 machines of the cluster are asked to have. This machine needs the tool that resolves
-them: apt and the distribution's keyring, or dnf and dnf-plugins-core. What the lock
+them: apt and the distribution's keyring, or dnf and dnf-plugins-core. It reads
+the index with its own settings, not with spec.source.access. What the lock
 has already stays as it is; --refresh asks for newer packages. Machines install them
 from the store where spec.source.offline is true, else from their own repositories.
 There are: ` + commaLines(resource.SystemNames(), 84) + ".",

@@ -81,21 +81,22 @@ func (s *Store) ResolvePackages(ctx context.Context, here *runner.Runner, system
 	return set, set.check()
 }
 
-// vouched refuses places of an index that bears no signature where others could change it on its way: those
-// without TLS, but for this machine itself.
+// vouched refuses places that bear a log-in, which would end up in arguments and in the lock; and those of an index without a
+// signature where others could change it on its way: those without TLS, but for this machine itself.
 func (s *Store) vouched(sys System, sources []string) error {
-	if sys.Keys.file != "" {
-		return nil
-	}
 	for _, f := range sources {
 		for _, place := range s.source.places(f) {
-			u, err := url.Parse(place)
+			u, err := url.Parse(base(place))
 			if err != nil {
-				return fmt.Errorf("the mirror %s of the packages of %s is no URL", redacted(place), sys.Name)
+				return fmt.Errorf("the mirror %s of the packages of %s is no URL", redacted(base(place)), sys.Name)
+			}
+			if u.User != nil {
+				return fault.Advise(fmt.Errorf("the mirror %s of the packages of %s has a log-in in its URL: apt and dnf read the index, with their own settings", u.Redacted(), sys.Name),
+					"take it out of spec.source.mirrors; give it to kubexm in spec.source.access, and to apt in /etc/apt/auth.conf or to dnf in /etc/dnf/dnf.conf (username, password)")
 			}
 			ip, _ := netip.ParseAddr(u.Hostname())
-			if u.Scheme != "https" && !ip.IsLoopback() && u.Hostname() != "localhost" {
-				return fault.Advise(fmt.Errorf("the packages of %s would come from %s: nothing but TLS vouches for their index", sys.Name, redacted(place)),
+			if sys.Keys.file == "" && u.Scheme != "https" && !ip.IsLoopback() && u.Hostname() != "localhost" {
+				return fault.Advise(fmt.Errorf("the packages of %s would come from %s: nothing but TLS vouches for their index", sys.Name, u),
 					"name an https:// mirror of "+f+" in spec.source.mirrors")
 			}
 		}

@@ -143,7 +143,7 @@ type Verified struct {
 
 // Verify reads every file and blob of the store and compares it with the lock. What is
 // wrong is not believed any more: the next download fetches it again. Indexes that join
-// the architectures of an image are the store's own, and written anew at once.
+// the architectures of an image, and those beside packages, are the store's own, and written anew at once.
 func (s *Store) Verify(ctx context.Context) (Verified, error) {
 	v := Verified{Flaws: []Flaw{}}
 	l, err := s.readLock()
@@ -197,7 +197,9 @@ func (s *Store) Verify(ctx context.Context) (Verified, error) {
 		return v, fmt.Errorf("verifying %s: %w", s.dir, err)
 	}
 	incomplete, err := s.incomplete(l)
-	v.Flaws = slices.Concat(v.Flaws, incomplete, s.incompletePackages(l))
+	unpublished, wrong := s.republish(ctx)
+	err = errors.Join(err, wrong)
+	v.Flaws = slices.Concat(v.Flaws, incomplete, s.incompletePackages(l), unpublished)
 	slices.SortFunc(v.Flaws, func(a, b Flaw) int { return strings.Compare(a.Path+a.What, b.Path+b.What) })
 	return v, err
 }

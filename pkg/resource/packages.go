@@ -2,6 +2,7 @@ package resource
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -152,7 +153,14 @@ func (s *Store) HasPackages(p PackageSet) (bool, error) {
 		return false, err
 	}
 	index, err := s.repositoryIndex(p)
-	return err == nil && index.isIn(s.file(p.dir())), err
+	if err != nil {
+		return false, err
+	}
+	key, err := s.readSigningKey()
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && index.isIn(s.file(p.dir()), key), err
 }
 
 // FetchPackages makes sure that a set is in the store. What another set of this system and

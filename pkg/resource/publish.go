@@ -53,15 +53,62 @@ func (s *Store) repositoryIndex(set PackageSet) (repositoryIndex, error) {
 	return i, nil
 }
 
-// isIn reports whether a folder has it as it should be.
-func (i repositoryIndex) isIn(dir string) bool {
+// isIn reports whether a folder has it as it should be, signed with a key.
+func (i repositoryIndex) isIn(dir string, key *openpgp.Entity) bool {
 	for name, text := range i.files {
 		is, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil || !bytes.Equal(undated(is), undated(text)) {
 			return false
 		}
 	}
-	return true
+	return i.signedIn(dir, key)
+}
+
+// signedIn reports whether what a folder has is signed with a key, which is beside it.
+func (i repositoryIndex) signedIn(dir string, key *openpgp.Entity) bool {
+	read := func(name string) []byte {
+		text, _ := os.ReadFile(filepath.Join(dir, name)) // none is as wrong as another
+		return text
+	}
+	var public bytes.Buffer
+	if err := armored(&public, openpgp.PublicKeyType, key.Serialize); err != nil || !bytes.Equal(read(publicFile), public.Bytes()) {
+		return false
+	}
+	text, keys := read(i.top), openpgp.EntityList{key}
+	if _, err := openpgp.CheckArmoredDetachedSignature(keys, bytes.NewReader(text), bytes.NewReader(read(i.signature)), nil); err != nil {
+		return false
+	}
+	if i.top != "Release" {
+		return true
+	}
+	inline, _ := clearsign.Decode(read("InRelease"))
+	if inline == nil || !bytes.Equal(bytes.TrimSpace(inline.Plaintext), bytes.TrimSpace(text)) {
+		return false
+	}
+	_, err := inline.VerifySignature(keys, nil)
+	return err == nil
+}
+
+// republish writes anew what the store itself publishes of sets that are whole, where it is not as it should be.
+func (s *Store) republish(ctx context.Context) (flaws []Flaw, err error) {
+	sets, err := s.PackageSets()
+	if err != nil {
+		return nil, err
+	}
+	for _, set := range sets {
+		if !s.LookPackages(set).There {
+			continue // what is missing is told of each package
+		}
+		has, err := s.HasPackages(set)
+		if err == nil && !has {
+			flaws = append(flaws, Flaw{set.dir(), "its index or a signature of it is missing or wrong; written anew"})
+			err = s.publish(ctx, set)
+		}
+		if err != nil {
+			return flaws, err
+		}
+	}
+	return flaws, nil
 }
 
 // publish writes the index of a set beside its packages, signed with the store's key: the folder is a
@@ -69,12 +116,12 @@ func (i repositoryIndex) isIn(dir string) bool {
 // another way (ADR 0019). What is as it should be is left alone.
 func (s *Store) publish(ctx context.Context, set PackageSet) error {
 	index, err := s.repositoryIndex(set)
-	dir := s.file(set.dir())
-	if err != nil || index.isIn(dir) {
+	if err != nil {
 		return err
 	}
 	key, err := s.signingKey()
-	if err != nil {
+	dir := s.file(set.dir())
+	if err != nil || index.isIn(dir, key) {
 		return err
 	}
 	var detached, public bytes.Buffer
@@ -153,13 +200,20 @@ func armored(to io.Writer, kind string, write func(io.Writer) error) error {
 // signingKey returns the key of the store's repositories. It is made when it is first asked for: RSA, for the
 // package managers of CentOS 7 know nothing newer.
 func (s *Store) signingKey() (*openpgp.Entity, error) {
+	key, err := s.readSigningKey()
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := makeSigningKey(s.file(signingFile)); err != nil {
+			return nil, fmt.Errorf("making the key that signs repositories: %w", err)
+		}
+		return s.readSigningKey()
+	}
+	return key, err
+}
+
+// readSigningKey returns the key that was made; fs.ErrNotExist where none was.
+func (s *Store) readSigningKey() (*openpgp.Entity, error) {
 	file := s.file(signingFile)
 	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = makeSigningKey(file); err == nil {
-			text, err = os.ReadFile(file)
-		}
-	}
 	var keys openpgp.EntityList
 	if err == nil {
 		keys, err = openpgp.ReadArmoredKeyRing(bytes.NewReader(text))

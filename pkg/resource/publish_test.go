@@ -59,6 +59,35 @@ func TestPublish(t *testing.T) {
 	}
 }
 
+// What the store publishes is written anew where any of it is gone, changed, or signed with a key that was lost.
+func TestRepublish(t *testing.T) {
+	base, uris := publishedDebs(t, "socat")
+	s, set := holding(t, base, uris, "socat")
+	dir := s.file(set.dir())
+	for _, name := range []string{"Packages", "Release", "Release.gpg", "InRelease", publicFile, "../../signing.key"} {
+		for _, how := range []string{"gone", "changed"} {
+			file, err := filepath.Join(dir, name), error(nil)
+			if how == "gone" {
+				err = os.Remove(file)
+			} else if name != "../../signing.key" {
+				err = os.WriteFile(file, []byte("Origin: others\n"), 0o600)
+			} else {
+				continue // an error: see signingKey
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, err := s.Verify(t.Context())
+			if err != nil || len(v.Flaws) != 1 || v.Flaws[0] != (Flaw{set.dir(), "its index or a signature of it is missing or wrong; written anew"}) {
+				t.Errorf("%s %s: %+v, %v", name, how, v.Flaws, err)
+			}
+			if v, err = s.Verify(t.Context()); err != nil || len(v.Flaws) > 0 {
+				t.Errorf("%s %s, again: %+v, %v", name, how, v.Flaws, err)
+			}
+		}
+	}
+}
+
 // A host's own release and pins do not keep packages of the store away.
 func TestHostSettings(t *testing.T) {
 	if _, err := exec.LookPath("apt-get"); err != nil {
