@@ -238,14 +238,7 @@ func (s *session) writeBuilt(files rendered) (map[string]int, error) {
 // builtDirs are the directories that builds have written.
 func (s *session) builtDirs() (dirs []string, err error) {
 	file := filepath.Join(s.dir, builtFile)
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &dirs)
-	}
-	if err != nil {
+	if err := readNote(file, &dirs); err != nil {
 		return nil, fault.Advise(fmt.Errorf("reading what was built: %w", err), "delete "+file+" and the directories of hosts beside it, and build again")
 	}
 	return dirs, nil
@@ -314,17 +307,23 @@ func (s *session) which() string {
 // lastFacts returns what was last known of hosts.
 func (s *session) lastFacts() (map[string]*runner.Facts, error) {
 	all := map[string]*runner.Facts{}
-	text, err := os.ReadFile(filepath.Join(s.dir, factsFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return all, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &all)
-	}
-	if err != nil {
-		return nil, fault.Advise(fmt.Errorf("reading what was last known of the hosts: %w", err), "delete "+filepath.Join(s.dir, factsFile)+": kubexm preflight makes it anew")
+	file := filepath.Join(s.dir, factsFile)
+	if err := readNote(file, &all); err != nil {
+		return nil, fault.Advise(fmt.Errorf("reading what was last known of the hosts: %w", err), "delete "+file+": kubexm preflight makes it anew")
 	}
 	return all, nil
+}
+
+// readNote reads a file of JSON into a value, which stays as it is where there is no file.
+func readNote[T any](file string, into *T) error {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, into)
 }
 
 // keepFacts notes what is known of hosts now. Nothing is owed to it: install looks itself.
