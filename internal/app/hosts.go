@@ -1,7 +1,6 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,6 +92,9 @@ func (s *session) gather(ctx context.Context) (facts map[string]*runner.Facts, f
 		ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer in %s", patience))
 		defer cancel()
 		f, err := r.Facts(ctx, cluster.DataDirs(&s.config.Spec, h)...)
+		if fault.IsTransient(err) { // a lost connection is made anew
+			f, err = r.Facts(ctx, cluster.DataDirs(&s.config.Spec, h)...)
+		}
 		if err != nil {
 			return err
 		}
@@ -173,9 +175,9 @@ func isDown(err error) bool {
 // isWorker reports whether a host with the roles is a worker and nothing else.
 func isWorker(roles []v1alpha1.Role) bool { return len(roles) == 1 && roles[0] == v1alpha1.RoleWorker }
 
-// adviseMore adds to the advice of an error.
+// adviseMore adds to the advice for a host that is down.
 func adviseMore(err error, more string) error {
-	return fault.Advise(errors.New(err.Error()), cmp.Or(fault.Advice(err), "check that the machine is up")+"; "+more)
+	return fault.AdviseMore(fault.Advise(err, "check that the machine is up"), more)
 }
 
 func joined(failed []*HostError) error {

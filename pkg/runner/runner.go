@@ -73,8 +73,8 @@ func (r *Runner) Dial(ctx context.Context, network, address string) (net.Conn, e
 	return r.conn.Dial(ctx, network, address)
 }
 
-// Memo returns what was stored under key, or what make returns the first time.
-// It keeps clients that are made once for each host and run.
+// Memo returns what is stored under key, or what mk makes for all who ask at that
+// time; errors are not kept. It holds what is made once for each host and run.
 func Memo[T any](r *Runner, key string, mk func() (T, error)) (T, error) {
 	once, _ := r.memo.LoadOrStore(key, sync.OnceValues(mk))
 	f, ok := once.(func() (T, error))
@@ -82,7 +82,11 @@ func Memo[T any](r *Runner, key string, mk func() (T, error)) (T, error) {
 		var zero T
 		return zero, fmt.Errorf("memo %q on %s holds another type", key, r.Host)
 	}
-	return f()
+	v, err := f()
+	if err != nil {
+		r.memo.Delete(key)
+	}
+	return v, err
 }
 
 // Quote quotes words for a POSIX shell.

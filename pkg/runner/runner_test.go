@@ -59,6 +59,9 @@ func TestMemo(t *testing.T) {
 	if _, err := runner.Memo(r, "two", func() (int, error) { return 0, fault }); !errors.Is(err, fault) {
 		t.Errorf("got %v", err)
 	}
+	if n, err := runner.Memo(r, "two", func() (int, error) { return 2, nil }); n != 2 || err != nil {
+		t.Errorf("an error was kept: got %d, %v", n, err)
+	}
 }
 
 func TestRoundTripsAndUser(t *testing.T) {

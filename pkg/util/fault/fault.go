@@ -15,6 +15,7 @@ const (
 type advised struct {
 	error
 	advice string
+	whole  bool // says what is nearer the cause, too
 }
 
 func (e advised) Unwrap() error { return e.error }
@@ -24,12 +25,27 @@ func Advise(err error, advice string) error {
 	if err == nil {
 		return nil
 	}
-	return advised{err, advice}
+	return advised{error: err, advice: advice}
+}
+
+// AdviseMore adds to the advice that err has. It returns nil for a nil err.
+func AdviseMore(err error, more string) error {
+	if err == nil {
+		return nil
+	}
+	if advice := Advice(err); advice != "" {
+		more = advice + "; " + more
+	}
+	return advised{err, more, true}
 }
 
 // Advice returns the innermost advice in err's tree: the one given nearest the
-// cause. It is empty when there is none.
+// cause, with what AdviseMore added. It is empty when there is none.
 func Advice(err error) string {
+	a, ok := err.(advised) //nolint:errorlint // this walks the tree itself
+	if ok && a.whole {
+		return a.advice
+	}
 	switch e := err.(type) { //nolint:errorlint // this walks the tree itself
 	case nil:
 		return ""
@@ -44,10 +60,7 @@ func Advice(err error) string {
 			return s
 		}
 	}
-	if a, ok := err.(advised); ok { //nolint:errorlint // this walks the tree itself
-		return a.advice
-	}
-	return ""
+	return a.advice
 }
 
 type transient struct{ error }

@@ -24,6 +24,9 @@ func TestAdvice(t *testing.T) {
 		"over several":   {fault.Advise(errors.Join(cause, cause), "far"), "far"},
 		"advice of nil":  {fault.Advise(nil, "x"), ""},
 		"also transient": {fault.Transient(near), "near"},
+		"more":           {fault.Exit(fault.AdviseMore(near, "far"), 1), "near; far"},
+		"more of none":   {fault.AdviseMore(cause, "far"), "far"},
+		"more of nil":    {fault.AdviseMore(nil, "far"), ""},
 	} {
 		if got := fault.Advice(tt.err); got != tt.want {
 			t.Errorf("%s: got %q, want %q", name, got, tt.want)
