@@ -111,15 +111,17 @@ elif [ -e "$f" ]; then echo "$f is not a regular file" >&2; exit 1; else echo -;
 // standard input. Less content than promised (the connection broke) changes nothing,
 // and whatever fails leaves no half file.
 const put = `put() { temp "$1"; { (umask 077; bytes "$2" >"$t") && whole "$2" "$1" && chmod "$3" "$t" && chown "$4" "$t" && mv -fT "$t" "$1"; } || drop $?; }
-whole() { [ "$(stat -c %s "$t")" = "$1" ] || { echo "content of $2 cut short" >&2; return 65; }; }
 ` + receive
 
 // temp names the temporary file of a path: one of the script's own, as that of a connection
 // that was lost may live on for long, and hidden, as the kubelet reads all others in its
-// directory of static pods. Those that were left behind go. bytes passes on so many of standard input, in the pieces in which sshd writes: a fifth quicker than head -c. drop removes
-// the temporary file and ends the script with a status.
-const receive = `temp() { t=${1%/*}/.${1##*/}.kubexm; for o in "$t".*; do if [ -e "$o" ]; then rm -f "$o"; fi; done; t=$t.$$; }
+// directory of static pods. It begins with as many bytes of another one as are said; those that were left
+// behind go. bytes passes on so many of standard input, in the pieces in which sshd writes: a fifth quicker
+// than head -c. drop removes the temporary file and ends the script with a status.
+const receive = `temp() { o=${1%/*}/.${1##*/}.kubexm; t=$o.$$; while [ -e "$t" ]; do t=${t}0; done
+if [ "${3:-0}" != 0 ]; then head -c "$3" "$2" >"$t" || drop $?; fi; for o in "$o".*; do if [ "$o" != "$t" ]; then rm -f "$o"; fi; done; }
 bytes() { dd bs=32k iflag=fullblock,count_bytes count="$1" status=none; }
+whole() { [ "$(stat -c %s "$t")" = "$1" ] || { echo "content of $2 cut short" >&2; return 65; }; }
 drop() { rm -f "$t"; exit "$1"; }
 `
 
@@ -164,9 +166,14 @@ func describe(path string, n int) string {
 	return fmt.Sprintf("%s and %d more files", path, n-1)
 }
 
-// Remove removes paths with all below them; a missing path is not an error.
+// Remove removes paths with all below them, and parts of them; a missing path is not an error.
 func (r *Runner) Remove(ctx context.Context, paths ...string) error {
-	if _, err := r.Sh(ctx, "rm -rf -- "+Quote(paths...)); err != nil {
+	var parts strings.Builder
+	for _, p := range paths {
+		dir, name := path.Split(p)
+		parts.WriteString(" " + Quote(dir+"."+name+".kubexm.") + "*")
+	}
+	if _, err := r.Sh(ctx, "rm -rf -- "+Quote(paths...)+parts.String()); err != nil {
 		return fmt.Errorf("removing %s: %w", strings.Join(paths, ", "), err)
 	}
 	return nil

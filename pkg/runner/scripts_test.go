@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"path"
 	"net"
 	"os/exec"
 	"slices"
@@ -232,7 +233,6 @@ func TestUploadFails(t *testing.T) {
 			text   string
 		}{
 			"wrong checksum": {4, sum("good"), 65, "checksum of /opt/bin/tool on the host is " + sum("evil") + ", want " + sum("good")},
-			"cut short":      {5, sum("evil!"), 65, "checksum of /opt/bin/tool on the host is " + sum("evil") + ", want " + sum("evil!")},
 			"no space":       {1 << 60, sum("evil"), 28, "no space: /opt/bin has "},
 		} {
 			bad := upload("/opt/bin/tool", "evil")
@@ -248,6 +248,42 @@ func TestUploadFails(t *testing.T) {
 			expect(t, r, before, "/opt/bin/tool file 755 root:root old", "/opt/bin/.tool.kubexm.* missing")
 			must(t, r.Remove(t.Context(), "/opt/bin/before"))
 		}
+	})
+}
+
+func TestUploadGoesOn(t *testing.T) {
+	onEach(t, func(t *testing.T, m machine, r *runner.Runner) {
+		text := strings.Repeat("0123456789", 20_000)
+		m.Put("/opt/bin/old", "before", 0o755)
+		err := runner.New("node1", cut{m, 64_000}).Upload(t.Context(), upload("/opt/bin/first", "1st"), upload("/opt/bin/old", text), upload("/opt/bin/last", text))
+		if status(err) != 65 || !strings.Contains(err.Error(), "content of /opt/bin/old cut short") {
+			t.Errorf("got %v", err)
+		}
+		sums, err := r.Sums(t.Context(), "/opt/bin/first", "/opt/bin/old", "/opt/bin/last")
+		must(t, err)
+		part := sums["/opt/bin/old"].Part
+		if dir, name := path.Split(part.Path); dir != "/opt/bin/" || !strings.HasPrefix(name, ".old.kubexm.") {
+			t.Errorf("the part is %q", part.Path)
+		}
+		want := map[string]runner.Sum{"/opt/bin/first": {SHA256: sum("1st"), Mode: 0o755}, "/opt/bin/old": {
+			SHA256: sum("before"), Mode: 0o755, Part: runner.Part{Path: part.Path, Size: 63_997, SHA256: sum(text[:63_997])},
+		}}
+		if diff := cmp.Diff(want, sums); diff != "" {
+			t.Error(diff)
+		}
+		rest := upload("/opt/bin/old", text)
+		rest.Part, rest.Data = part, strings.NewReader(text[part.Size:])
+		must(t, r.Upload(t.Context(), rest, upload("/opt/bin/last", text)))
+		expect(t, r, "/opt/bin/old file 755 root:root "+text, "/opt/bin/last file 755 root:root "+text, "/opt/bin/.*.kubexm.* missing")
+
+		m.Put("/opt/bin/.gone.kubexm.4711", text, 0o600)
+		must(t, r.Remove(t.Context(), "/opt/bin/gone"))
+		rest = upload("/opt/bin/gone", text)
+		rest.Part = runner.Part{Path: "/opt/bin/.gone.kubexm.4711", Size: 9}
+		if err := r.Upload(t.Context(), rest); err == nil || !strings.Contains(err.Error(), ".gone.kubexm.4711") {
+			t.Errorf("of a part that is gone: %v", err)
+		}
+		expect(t, r, "/opt/bin/.gone.kubexm.* missing", "/opt/bin/gone missing")
 	})
 }
 

@@ -7,6 +7,8 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/connector"
@@ -15,11 +17,19 @@ import (
 
 // Sum is the checksum and the permissions of a file on a host.
 type Sum struct {
-	SHA256 string // lower-case hex
+	SHA256 string // lower-case hex; empty: there is none but Part
 	Mode   fs.FileMode
+	Part   Part
 }
 
-// sums prints "mode sha256 path" of each large file. A checksum that Upload
+// Part is the beginning of a file, which an upload that was cut short has left on a host.
+type Part struct {
+	Path   string // of its own
+	Size   int64  // bytes
+	SHA256 string // of these
+}
+
+// sums prints "mode sha256 path" of each large file, and "part sha256 path size" of parts. A checksum that Upload
 // recorded is believed while size, change time and inode are still the same, so
 // that looking again costs no reading of hundreds of megabytes.
 const sums = `C=` + StateDir + `/sums
@@ -27,11 +37,12 @@ hash() { if command -v openssl >/dev/null; then h=$(openssl dgst -sha256 -r "$1"
 sums() { stat -c '%a %s %z %i %n' "$@" 2>/dev/null | while read -r mode size day time zone inode f; do
 [ -f "$f" ] || continue; h=
 if [ -f "$C$f" ]; then read -r h id <"$C$f"; [ "$id" = "$size $day $time $zone $inode" ] || h=; fi
-echo "$mode ${h:-$(hash "$f")} $f"; done; }
+echo "$mode ${h:-$(hash "$f")} $f"; done
+for f in "$@"; do for o in "${f%/*}/.${f##*/}.kubexm".*; do if [ -s "$o" ]; then echo "part $(hash "$o") $o $(stat -c %s "$o")"; fi; done; done; }
 `
 
-// Sums returns the checksums of files; a path that does not exist is missing
-// from the result.
+// Sums returns the checksums of files, and of their parts; a path of which there is nothing is
+// missing from the result.
 func (r *Runner) Sums(ctx context.Context, paths ...string) (map[string]Sum, error) {
 	out, err := r.Sh(ctx, sums+"sums "+Quote(paths...))
 	if err != nil {
@@ -40,11 +51,23 @@ func (r *Runner) Sums(ctx context.Context, paths ...string) (map[string]Sum, err
 	found := map[string]Sum{}
 	for _, l := range lines(out) {
 		f := strings.SplitN(l, " ", 3)
-		var mode uint32
 		if len(f) != 3 {
 			return nil, fmt.Errorf("reading checksums: unexpected answer %q", l)
 		}
-		if _, err := fmt.Sscanf(f[0], "%o", &mode); err != nil {
+		if f[0] == "part" {
+			at := strings.LastIndexByte(f[2], ' ')
+			size, err := strconv.ParseInt(f[2][at+1:], 10, 64)
+			whole := wholeOf.FindStringSubmatch(f[2][:max(at, 0)])
+			if err != nil || whole == nil {
+				return nil, fmt.Errorf("reading checksums: unexpected answer %q", l)
+			}
+			of := found[whole[1]+whole[2]]
+			of.Part = Part{Path: whole[0], Size: size, SHA256: f[1]}
+			found[whole[1]+whole[2]] = of
+			continue
+		}
+		mode, err := strconv.ParseUint(f[0], 8, 32)
+		if err != nil {
 			return nil, fmt.Errorf("reading checksums: unexpected answer %q", l)
 		}
 		found[f[2]] = Sum{SHA256: f[1], Mode: fs.FileMode(mode)}
@@ -52,13 +75,17 @@ func (r *Runner) Sums(ctx context.Context, paths ...string) (map[string]Sum, err
 	return found, nil
 }
 
+// wholeOf is the path of a part: it tells that of the file.
+var wholeOf = regexp.MustCompile(`^(.*/)\.(.+)\.kubexm\.[0-9]+$`)
+
 // Upload is a large file on its way to a host.
 type Upload struct {
 	Path   string // on the host
 	Mode   fs.FileMode
-	Size   int64  // bytes
-	SHA256 string // lower-case hex
-	Data   io.Reader
+	Size   int64     // bytes
+	SHA256 string    // lower-case hex
+	Part   Part      // of it that is there already
+	Data   io.Reader // what comes after that
 }
 
 // noSpace is the exit status of an upload for which there is no space: ENOSPC.
@@ -72,12 +99,12 @@ const take = `rooms=
 room() { made "$1"; free=$(df -Pk "${1:-/}" | { read -r _; read -r _ _ _ f _; echo "$f"; })
 d=$(stat -c %d "${1:-/}"); rooms="$rooms $d:$2"; need=0; for w in $rooms; do case $w in "$d":*) need=$((need+${w#*:}));; esac; done
 if [ "$free" -lt "$need" ]; then echo "no space: ${1:-/} has $free KiB free, $need KiB are needed" >&2; exit 28; fi; }
-take() { keep "$1"; temp "$1"; { bytes "$2" >"$t" && right "$1" "$3" && chmod "$4" "$t" && safe "$t" && mv -fT "$t" "$1"; } || drop $?
+take() { keep "$1"; temp "$1" "$5" "$6"; bytes $(($2-$6)) >>"$t" || drop $?; whole "$2" "$1" || exit $?; { right "$1" "$3" && chmod "$4" "$t" && safe "$t" && mv -fT "$t" "$1"; } || drop $?
 mkdir -p "$C${1%/*}"; echo "$h $(stat -c '%s %z %i' "$1")" >"$C$1"; }
 right() { h=$(hash "$t"); [ "$h" = "$2" ] || { echo "checksum of $1 on the host is $h, want $2" >&2; return 65; }; }
 ` + receive
 
-// Upload streams large files to a host, one after the other in one round trip:
+// Upload streams large files, or what is missing of them, to a host, one after the other in one round trip:
 // each is written beside its place, checked there against its checksum, synced to
 // disk, then put in place atomically. Those before a failure stay.
 func (r *Runner) Upload(ctx context.Context, files ...Upload) error {
@@ -97,7 +124,7 @@ func (r *Runner) Upload(ctx context.Context, files ...Upload) error {
 		fmt.Fprintf(&script, "room %s %d\n", Quote(strings.TrimSuffix(d, "/")), need[d])
 	}
 	for _, f := range files {
-		fmt.Fprintf(&script, "take %s %d %s %04o\n", Quote(f.Path), f.Size, f.SHA256, f.Mode.Perm())
+		fmt.Fprintf(&script, "take %s %d %s %04o %s %d\n", Quote(f.Path), f.Size, f.SHA256, f.Mode.Perm(), Quote(f.Part.Path), f.Part.Size)
 	}
 	if err := r.change(ctx, sums+take, script.String(), io.MultiReader(data...), nil); err != nil {
 		err = fmt.Errorf("uploading %s: %w", describe(files[0].Path, len(files)), err)

@@ -2,7 +2,10 @@ package step
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"slices"
@@ -47,7 +50,8 @@ type Programs struct {
 }
 
 // Upload ensures programs from the store on a host: each is streamed once, with
-// its checksum verified there, and left alone where it is right already.
+// its checksum verified there, and left alone where it is right already. After a cut in
+// the middle of one it goes on there.
 type Upload struct {
 	What     string
 	Programs []Programs
@@ -58,7 +62,8 @@ func (u Upload) String() string { return "upload " + u.What }
 
 type placed struct {
 	resource.Member
-	to string
+	to   string
+	part runner.Part // of it that is there
 }
 
 func (u Upload) wanted(ctx context.Context) ([]placed, error) {
@@ -70,7 +75,7 @@ func (u Upload) wanted(ctx context.Context) ([]placed, error) {
 		}
 		for _, m := range members {
 			if p.Names == nil || slices.Contains(p.Names, m.Name) {
-				all = append(all, placed{m, path.Join(p.Dir, m.Name)})
+				all = append(all, placed{Member: m, to: path.Join(p.Dir, m.Name)})
 			}
 		}
 	}
@@ -95,15 +100,20 @@ func (u Upload) Precheck(ctx context.Context, r *runner.Runner) (*Change, error)
 	var added []string
 	var text strings.Builder
 	for _, p := range all {
-		sum, exists := have[p.to]
-		if exists && sum.SHA256 == p.SHA256 && sum.Mode == p.Mode {
+		sum := have[p.to]
+		if sum.SHA256 == p.SHA256 && sum.Mode == p.Mode {
 			continue
 		}
+		p.part = sum.Part
 		missing = append(missing, p)
-		if !exists {
+		if sum.SHA256 == "" {
 			added = append(added, p.to)
 		}
-		fmt.Fprintf(&text, "+ %s (%d MB)\n", p.to, p.Size>>20)
+		begun := ""
+		if sum.Part.Size > 0 {
+			begun = fmt.Sprintf(", %d MB of it are there", sum.Part.Size>>20)
+		}
+		fmt.Fprintf(&text, "+ %s (%d MB%s)\n", p.to, p.Size>>20, begun)
 	}
 	if missing == nil {
 		return nil, nil
@@ -134,10 +144,31 @@ func send(ctx context.Context, r *runner.Runner, files []placed) error {
 			return fmt.Errorf("reading from the store: %w", err)
 		}
 		defer f.Close()
+		part, err := p.begun(f)
+		if err != nil {
+			return fmt.Errorf("reading from the store: %w", err)
+		}
+		done.Add(part.Size)
 		all = append(all, runner.Upload{
-			Path: p.to, Mode: p.Mode, Size: p.Size, SHA256: p.SHA256,
+			Path: p.to, Mode: p.Mode, Size: p.Size, SHA256: p.SHA256, Part: part,
 			Data: counted{f, &done, func(n int64) { tell(n, total) }},
 		})
 	}
 	return r.Upload(ctx, all...)
+}
+
+// begun returns the part that is there, where it is the beginning of f; f is left behind it.
+func (p placed) begun(f *os.File) (runner.Part, error) {
+	if p.part.Size > p.Size {
+		return runner.Part{}, nil
+	}
+	h := sha256.New()
+	if _, err := io.CopyN(h, f, p.part.Size); err != nil {
+		return runner.Part{}, err
+	}
+	if hex.EncodeToString(h.Sum(nil)) == p.part.SHA256 {
+		return p.part, nil
+	}
+	_, err := f.Seek(0, io.SeekStart)
+	return runner.Part{}, err
 }

@@ -1,10 +1,12 @@
 package step_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,7 +14,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/step"
 )
@@ -96,6 +100,55 @@ func TestUploadOverAnOlderProgram(t *testing.T) {
 		}
 		if cut.Count() <= n {
 			return
+		}
+	}
+}
+
+// listening counts the bytes that commands read.
+type listening struct {
+	connector.Connector
+	heard int
+}
+
+func (l *listening) Exec(ctx context.Context, c connector.Cmd) error {
+	if c.Stdin != nil {
+		c.Stdin = io.TeeReader(c.Stdin, l)
+	}
+	return l.Connector.Exec(ctx, c)
+}
+
+func (l *listening) Write(p []byte) (int, error) {
+	l.heard += len(p)
+	return len(p), nil
+}
+
+func TestUploadGoesOnInTheMiddle(t *testing.T) {
+	text := strings.Repeat("0123456789", 1<<18)
+	store, a := published(t, text)
+	if err := apply(t, hostFor(nil), step.Fetch{Artifact: a, Store: store}); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		part, diff string
+		sent       int
+	}{
+		"half of it":         {text[:2<<20], ", 2 MB of it are there", len(text) - 2<<20},
+		"all of it":          {text, ", 2 MB of it are there", 0},
+		"another's half":     {"x" + text[:1<<20], ", 1 MB of it are there", len(text)},
+		"more than there is": {text + "x", ", 2 MB of it are there", len(text)},
+		"nothing":            {"", "", len(text)},
+	} {
+		h := hostFor(func(h *runnertest.Host) { h.Put("/opt/.runc.kubexm.4711", c.part, 0o644) })
+		conn := &listening{Connector: h}
+		got, err := step.Upload{What: "x", Store: store, Programs: []step.Programs{{Artifact: a, Dir: "/opt"}}}.Precheck(t.Context(), runner.New("node1", conn))
+		if err != nil || got.Diff != "+ /opt/runc (2 MB"+c.diff+")\n" {
+			t.Fatalf("%s: %q, %v", name, got.Diff, err)
+		}
+		if err := got.Run(t.Context()); err != nil || conn.heard != c.sent {
+			t.Errorf("%s: sent %d bytes, want %d: %v", name, conn.heard, c.sent, err)
+		}
+		if now, _ := h.Get("/opt/runc"); now != text || h.Mode("/opt/.runc.kubexm.4711") != 0 {
+			t.Errorf("%s: %d bytes are there", name, len(now))
 		}
 	}
 }

@@ -76,7 +76,12 @@ func head(c *Call) int {
 	if !ok {
 		return c.Unknown()
 	}
-	if n, err := strconv.ParseInt(o["c"], 10, 64); err == nil && len(files) == 0 {
+	if n, err := strconv.ParseInt(o["c"], 10, 64); err == nil {
+		if len(files) > 0 {
+			b, status := c.input(files)
+			_, _ = c.Stdout.Write(b[:min(n, int64(len(b)))])
+			return status
+		}
 		if _, err := io.CopyN(c.Stdout, c.Stdin, n); err != nil && !errors.Is(err, io.EOF) {
 			return c.fail(err)
 		}
