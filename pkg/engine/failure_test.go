@@ -222,7 +222,7 @@ func TestRollbackOfLostHost(t *testing.T) {
 	r := run(t.Context(), t, engine.Engine{Rollback: true}, task("t", []string{"a"}, lost("x"),
 		plan.On("m", act{Name: "w", Run: fails(nil), Undo: fails(nil)}), lost("y"), act{Name: "z", Run: fails(errBroken)}))
 	r.expect(t, map[string]string{"t/x@a": "changed", "t/w-for-a@m": "changed restored", "t/y@a": "changed restored", "t/z@a": "failed"})
-	if r.Restored != 1 || strings.Count(r.err.Error(), "lost") != 1 {
+	if r.Restored != 1 || strings.Count(r.err.Error(), "lost") != 1 || !strings.Contains(r.err.Error(), "lost; changes before it that stay: 1") {
 		t.Errorf("%d restored: %v", r.Restored, r.err)
 	}
 }

@@ -107,6 +107,16 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
+// onHost counts the changes of a host.
+func onHost(list []undo, host string) (n int) {
+	for _, u := range list {
+		if u.node.Host == host {
+			n++
+		}
+	}
+	return n
+}
+
 func (r *run) remember(n *plan.Node, fn func(context.Context) error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,7 +125,7 @@ func (r *run) remember(n *plan.Node, fn func(context.Context) error) {
 }
 
 // rollBack undoes, newest first, what this run changed in the task of n for its host. A
-// host that is lost is told of once, and not asked again.
+// host that is lost is told of once, with what stays on it, and not asked again.
 func (r *run) rollBack(ctx context.Context, n *plan.Node) {
 	key := n.Task + "@" + n.Subject()
 	r.mu.Lock()
@@ -123,7 +133,7 @@ func (r *run) rollBack(ctx context.Context, n *plan.Node) {
 	delete(r.undo, key)
 	r.mu.Unlock()
 	lost := map[string]bool{}
-	for _, u := range slices.Backward(list) {
+	for i, u := range slices.Backward(list) {
 		if lost[u.node.Host] {
 			continue
 		}
@@ -131,9 +141,11 @@ func (r *run) rollBack(ctx context.Context, n *plan.Node) {
 		ctx, cancel := context.WithTimeout(ctx, options(u.node).Timeout)
 		if err := u.fn(ctx); err != nil {
 			err = fmt.Errorf("rolling back: %w", err)
+			if lost[u.node.Host] = fault.IsTransient(err); lost[u.node.Host] {
+				err = fmt.Errorf("%w; changes before it that stay: %d", err, onHost(list[:i], u.node.Host))
+			}
 			ev.Error, ev.Advice = err.Error(), fault.Advice(err)
 			r.failed(u.node, err)
-			lost[u.node.Host] = fault.IsTransient(err)
 		}
 		cancel()
 		r.emit(u.node, ev)
