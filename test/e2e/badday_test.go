@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -123,7 +124,9 @@ func cutOff(t *testing.T, c *cluster) {
 	must(t, err)
 	var once sync.Once
 	p := c.start(t, func(_ int, e event) {
-		if e.Host == node2.Name && e.Status == "progress" && strings.HasPrefix(e.What, "upload ") {
+		var done, size int
+		_, err := fmt.Sscanf(e.Text, "%d of %d MB", &done, &size)
+		if e.Host == node2.Name && strings.HasPrefix(e.What, "upload kube") && err == nil && done >= 10 && done < size-10 {
 			once.Do(func() { must(t, the.bed.Cut(t.Context(), node2)) })
 		}
 	}, "create", "cluster", "-o", "json", "--resume")

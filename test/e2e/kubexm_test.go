@@ -22,6 +22,7 @@ type event struct {
 	Task   string `json:"task"`
 	What   string `json:"what"`
 	Status string `json:"status"`
+	Text   string `json:"text"`
 	Error  string `json:"error"`
 }
 
