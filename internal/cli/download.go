@@ -64,9 +64,9 @@ conf and in the work directory, or of the one that is named.
 --os adds packages of operating systems, with all that they depend on: those that
 machines of the cluster are asked to have. This machine needs the tool that resolves
 them: apt and the distribution's keyring, or dnf and dnf-plugins-core. It reads
-the index with its own settings, not with spec.source.access. What the lock
-has already stays as it is; --refresh asks for newer packages. Machines install them
-from the store where spec.source.offline is true, else from their own repositories.
+the index by way of spec.source.access where that has an entry, else with its own
+settings. What the lock has already stays as it is; --refresh asks for newer
+packages. Machines install them from the store where spec.source.offline is true, else from their own repositories.
 There are: ` + commaLines(resource.SystemNames(), 84) + ".",
 		Example: downloadExample,
 	}

@@ -181,7 +181,7 @@ func (m *mirror) store(t *testing.T, base *http.Transport, access map[string]Acc
 	return s
 }
 
-// TestAccess gets a file and an image, and the size of both, from servers that want something.
+// TestAccess gets a file, an image and packages, and their size, from servers that want something.
 func TestAccess(t *testing.T) {
 	right, wrong := Access{Username: "me", Password: secret.New("hush")}, Access{Username: "me", Password: secret.New("hush-hush")}
 	const tls, plain = true, false
@@ -212,7 +212,7 @@ func TestAccess(t *testing.T) {
 		{"a proxy that wants another log-in, with TLS", open, tls, Access{Proxy: "wrong"}, true, false},
 		{"a proxy for all but it", open, plain, Access{Proxy: "direct"}, false, false},
 	} {
-		for _, what := range []string{"file", "image"} {
+		for _, what := range []string{"file", "image", "packages"} {
 			t.Run(tt.name+"/"+what, func(t *testing.T) {
 				word := ""
 				if tt.access.Proxy == "wrong" {
@@ -273,8 +273,11 @@ func TestDockerLogIn(t *testing.T) {
 	}
 }
 
-// get asks for the size of a file or of an image, and fetches it.
+// get asks for the size of a file, of an image or of packages, and fetches them.
 func (m *mirror) get(t *testing.T, s *Store, what string) (int64, error) {
+	if what == "packages" {
+		return m.packages(t, s)
+	}
 	a := mustNew(t, "kubelet", "1.99.7")
 	m.publish(t, a, program)
 	m.pushIndex(t, "registry.k8s.io/pause", "3.10")

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,12 +60,17 @@ func (s *Store) ResolvePackages(ctx context.Context, here *runner.Runner, system
 	for n := range tries {
 		tries[n] = n
 	}
+	ways, err := s.forward(ctx, s.bases(from))
+	if err != nil {
+		return set, err
+	}
 	err = tryAll(ctx, retry{rounds: 1, pause: s.retry.pause}, tries, func(n int) error {
 		places := map[string]string{} // where to ask -> where it is published
 		at := make([]string, len(from))
 		for i, f := range from {
 			all := s.source.places(f)
-			at[i] = all[min(n, len(all)-1)]
+			place := all[min(n, len(all)-1)]
+			at[i] = cmp.Or(ways.at[base(place)], base(place)) + strings.TrimPrefix(place, base(place))
 			places[base(at[i])] = base(f)
 		}
 		set.Files, err = resolve(ctx, here, sys, set, at)
@@ -73,7 +79,7 @@ func (s *Store) ResolvePackages(ctx context.Context, here *runner.Runner, system
 		}
 		return err
 	})
-	if err != nil {
+	if err := ways.close(err); err != nil {
 		return set, fmt.Errorf("finding out which packages %s has: %w", system, err)
 	}
 	slices.SortFunc(set.Files, func(a, b PackageFile) int { return strings.Compare(a.Name, b.Name) })
@@ -91,8 +97,8 @@ func (s *Store) vouched(sys System, sources []string) error {
 				return fmt.Errorf("the mirror %s of the packages of %s is no URL", redacted(base(place)), sys.Name)
 			}
 			if u.User != nil {
-				return fault.Advise(fmt.Errorf("the mirror %s of the packages of %s has a log-in in its URL: apt and dnf read the index, with their own settings", u.Redacted(), sys.Name),
-					"take it out of spec.source.mirrors; give it to kubexm in spec.source.access, and to apt in /etc/apt/auth.conf or to dnf in /etc/dnf/dnf.conf (username, password)")
+				return fault.Advise(fmt.Errorf("the mirror %s of the packages of %s has a log-in in its URL, which apt and dnf would show", u.Redacted(), sys.Name),
+					"take it out of spec.source.mirrors, and give it in spec.source.access")
 			}
 			ip, _ := netip.ParseAddr(u.Hostname())
 			if sys.Keys.file == "" && u.Scheme != "https" && !ip.IsLoopback() && u.Hostname() != "localhost" {
@@ -102,6 +108,16 @@ func (s *Store) vouched(sys System, sources []string) error {
 		}
 	}
 	return nil
+}
+
+// bases are the URLs of all places of sources.
+func (s *Store) bases(sources []string) (all []string) {
+	for _, f := range sources {
+		for _, place := range s.source.places(f) {
+			all = append(all, base(place))
+		}
+	}
+	return all
 }
 
 // base is the URL of a source, without suite and components.
@@ -132,7 +148,7 @@ printf '%%s\n' %[2]s >"$T/sources.list"
 cat >"$T/apt.conf" <<END
 Dir::State "$T/state"; Dir::State::status "$T/status"; Dir::Cache "$T/cache";
 Dir::Etc::SourceList "$T/sources.list"; Dir::Etc::SourceParts "/dev/null"; Dir::Etc::Trusted "/dev/null"; Dir::Etc::TrustedParts "/dev/null";
-` + noPins + `APT::Architecture "%[3]s"; APT::Architectures "%[3]s"; APT::Update::Error-Mode "any"; Acquire::Retries "3"; Acquire::ForceHash "SHA256";
+` + noPins + `APT::Architecture "%[3]s"; APT::Architectures "%[3]s"; APT::Update::Error-Mode "any"; Acquire::http::Proxy::127.0.0.1 "DIRECT"; Acquire::Retries "3"; Acquire::ForceHash "SHA256";
 ` + clearHooks + `END
 apt-get -c "$T/apt.conf" -qq update >&2 || exit
 for names in %[4]s; do apt-get -c "$T/apt.conf" -qq -y --no-install-recommends --print-uris install $names || exit; done

@@ -81,7 +81,7 @@ func TestLogInOfMirror(t *testing.T) {
 		}
 		a := &answers{text: "\n"}
 		_, err = s.ResolvePackages(t.Context(), a.runner(), system, "amd64", []string{"socat"}, false)
-		if err == nil || !strings.Contains(err.Error(), "has a log-in in its URL") || strings.Contains(err.Error(), "secret") || !strings.Contains(fault.Advice(err), "/etc/apt/auth.conf") || a.script != "" {
+		if err == nil || !strings.Contains(err.Error(), "has a log-in in its URL") || strings.Contains(err.Error(), "secret") || !strings.Contains(fault.Advice(err), "give it in spec.source.access") || a.script != "" {
 			t.Errorf("%s: got %v, advice %q", system, err, fault.Advice(err))
 		}
 	}

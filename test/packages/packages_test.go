@@ -3,7 +3,12 @@
 package packages
 
 import (
+	"encoding/pem"
 	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,19 +50,30 @@ spec:
 `
 
 // carried downloads the packages of systems for the configuration, and brings them in a bundle to the store of another
-// machine, which is returned. Programs and images are stand-ins.
-func carried(t *testing.T, mirrors map[string]string, systems ...string) *resource.Store {
+// machine, which is returned. Packages come from a mirror of what is published at a place, which wants a log-in and has a
+// CA of its own. Programs and images are stand-ins.
+func carried(t *testing.T, place string, published http.Handler, systems ...string) *resource.Store {
 	t.Helper()
 	u := resourcetest.New()
 	t.Cleanup(u.Close)
+	mirror := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if name, word, _ := r.BasicAuth(); name != "me" || word != "hush" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		published.ServeHTTP(w, r)
+	}))
+	t.Cleanup(mirror.Close)
+	dir := t.TempDir()
+	ca := filepath.Join(dir, "ca.pem")
+	must(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: mirror.Certificate().Raw}), 0o600))
 	text := conf
 	sources := u.Sources()
-	delete(sources, "http://deb.debian.org/")
-	maps.Copy(sources, mirrors)
+	sources[place] = mirror.URL + "/"
 	for _, from := range slices.Sorted(maps.Keys(sources)) {
 		text += "      " + from + ": " + sources[from] + "\n"
 	}
-	dir := t.TempDir()
+	text += "    access: {\"" + mirror.URL + "\": {username: me, password: hush, caFile: " + ca + "}}\n"
 	o := app.Options{File: filepath.Join(dir, "cluster.yaml"), Workdir: dir, Notice: func(text string) { t.Log(text) }}
 	bundle, workdir := filepath.Join(dir, "bundle.tar.zst"), t.TempDir()
 	must(t, os.WriteFile(o.File, []byte(text), 0o600))
@@ -99,7 +115,8 @@ func TestDebian(t *testing.T) {
 	if _, err := os.Stat("/usr/share/keyrings/debian-archive-keyring.gpg"); err != nil {
 		t.Skip("this machine has no debian-archive-keyring")
 	}
-	store := carried(t, nil, slices.Sorted(maps.Keys(systems))...)
+	debian := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "deb.debian.org"}) }}
+	store := carried(t, "http://deb.debian.org/", debian, slices.Sorted(maps.Keys(systems))...)
 	sets, err := store.PackageSets()
 	must(t, err)
 	if len(sets) != len(systems) {

@@ -4,7 +4,6 @@ package packages
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,8 +25,8 @@ var specs = map[string]string{
 // asked are the packages that nodes are asked to have, and that are just there.
 const asked = "conntrack-tools ethtool iproute ipset kmod nftables socat ipvsadm chrony tzdata haproxy keepalived"
 
-// release publishes packages as a release of Rocky Linux does, and returns where.
-func release(t *testing.T) string {
+// release is packages as a release of Rocky Linux has them.
+func release(t *testing.T) http.Handler {
 	t.Helper()
 	top, dir := t.TempDir(), t.TempDir()
 	all := map[string]string{}
@@ -59,9 +58,7 @@ func release(t *testing.T) string {
 	for _, repo := range []string{"BaseOS", "AppStream"} {
 		run(t, "createrepo_c", "--quiet", filepath.Join(dir, repo, "x86_64/os"))
 	}
-	srv := httptest.NewServer(http.FileServer(http.Dir(dir)))
-	t.Cleanup(srv.Close)
-	return srv.URL + "/"
+	return http.FileServer(http.Dir(dir))
 }
 
 // TestRPM brings RPM packages from a release that is served here to a system with dnf and without a network.
@@ -72,7 +69,7 @@ func TestRPM(t *testing.T) {
 		}
 	}
 	_, r := newSystem(t, "bookworm", "dnf", "rpm")
-	store := carried(t, map[string]string{"https://dl.rockylinux.org/pub/rocky/9/": release(t)}, "rocky9")
+	store := carried(t, "https://dl.rockylinux.org/pub/rocky/9/", release(t), "rocky9")
 	sets, err := store.PackageSets()
 	must(t, err)
 	names := make([]string, len(sets[0].Files))

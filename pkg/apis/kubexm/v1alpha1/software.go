@@ -170,8 +170,8 @@ type Source struct {
 	Mirrors map[string]string `json:"mirrors,omitempty"`
 	// How the control machine gets at a server, by URL prefix or registry, of which the longest counts
 	// ({"https://mirror.example.com": {username: ci, passwordFrom: {env: MIRROR_PASSWORD}, caFile: ~/mirror-ca.pem}}).
-	// Of what it is not given for, docker's log-ins and the proxies of the environment count. The index of operating system
-	// packages is read by apt or dnf of the control machine, with their own settings.
+	// Of what it is not given for, docker's log-ins and the proxies of the environment count; where apt or dnf of the control
+	// machine read an index of packages, their own settings.
 	Access map[string]Access `json:"access,omitempty"`
 	// Whether everything comes from the local store and nothing is fetched: `kubexm download --export` on another machine
 	// and `kubexm import` fill it. So do packages of the operating system that hosts lack, which `--os` adds to it;
