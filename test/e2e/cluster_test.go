@@ -29,6 +29,7 @@ type cluster struct {
 	env              []string // for kubexm, on top of the tests' own
 	isolated         bool     // kubexm runs where the testbed is isolated
 	built            bool     // it is installed from what was built, rather than created
+	also             func()   // looks what else holds of it; nil: nothing
 	made             *outcome // what made it
 	sent             int64    // bytes, meanwhile, to its machines
 	away             []string // for how long the API server was away, by misfortune

@@ -70,6 +70,9 @@ func cycle(t *testing.T, c *cluster) {
 		defer timed(t)()
 		checkNodes(t, c)
 		checkStatus(t, c)
+		if c.also != nil {
+			c.also()
+		}
 	})
 	t.Run("again", func(t *testing.T) {
 		defer timed(t)()

@@ -6,6 +6,8 @@ import (
 	"context"
 	"io"
 	"net"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,6 +29,7 @@ func TestVariants(t *testing.T) {
 		cycle(t, newCluster(t, 1, where{}, set("global.user", "kube"), set("global.sudoPassword", testbed.Password),
 			host(0, "bastion", map[string]any{"address": the.nodes[1].Address})))
 	})
+	t.Run("machines with settings", prepared)
 	t.Run("five members of etcd behind a load balancer of the user's own", func(t *testing.T) {
 		the.resize(t, 5)
 		balance(t, the.nodes[:3])
@@ -35,6 +38,36 @@ func TestVariants(t *testing.T) {
 			"mode": "external", "external": map[string]any{"type": "external"}, "vip": the.bed.Gateway(),
 		})))
 	})
+}
+
+// prepared makes a cluster that asks for settings of its machines, of which one has a firewall.
+func prepared(t *testing.T) {
+	defer the.renew(t)
+	node2 := the.nodes[1]
+	the.on(t, node2, "apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq ufw >/dev/null && ufw allow 22/tcp && ufw --force enable")
+	c := newCluster(t, 1, where{}, impatient,
+		set("system", map[string]any{"timezone": "Europe/Berlin", "debs": []any{"tree"}, "sysctl": map[string]any{"net.core.somaxconn": "12345"}}),
+		set("extra", map[string]any{
+			"hosts":    []any{map[string]any{"domain": "nas.example.org", "address": "10.9.9.9"}},
+			"resolves": []any{map[string]any{"address": "192.0.2.53"}},
+		}))
+	c.also = func() {
+		for _, n := range the.nodes {
+			const look = "date +%Z; command -v tree; sysctl -n net.core.somaxconn; getent hosts nas.example.org; head -1 /etc/resolv.conf; ufw status 2>/dev/null || true"
+			got := strings.Fields(the.on(t, n, look))
+			want := []string{"CET", "/usr/bin/tree", "12345", "10.9.9.9", "nas.example.org", "nameserver", "192.0.2.53"}
+			if n == node2 {
+				want = append(want, "Status:", "inactive")
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: %q, want %q", n.Name, got, want)
+			}
+		}
+	}
+	cycle(t, c)
+	if !strings.Contains(the.on(t, node2, "ufw status; iptables -S"), "-P INPUT DROP") {
+		t.Error("the firewall is not back")
+	}
 }
 
 // balance leads connections to this machine's address on the testbed's network to

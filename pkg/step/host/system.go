@@ -61,13 +61,14 @@ const on = `boots() { [ "$(systemctl is-enabled "$1" 2>/dev/null)" = enabled ]; 
 on() { if [ "$1" = ufw ] && ! grep -qsi '^ENABLED=yes' /etc/ufw/ufw.conf; then return 1; fi; boots "$1" || systemctl is-active -q "$1"; }
 `
 
-// off stops services, now and at boot. Delete turns those on again that were.
+// off stops services, now and at boot. Delete turns those on again that were. That of ufw is started first: `ufw enable`
+// loads its rules without it, and to stop what does not run would leave them.
 func off(what string, services ...string) step.Command {
 	each := "for s in " + strings.Join(services, " ") + "; do "
 	return step.Command{
 		What:   what,
 		Unless: on + each + `if on $s; then exit 1; fi; done`,
-		Run: on + each + `if on $s; then if boots $s; then note "enabled $s"; fi
+		Run: on + each + `if on $s; then if [ $s = ufw ]; then systemctl start ufw; fi; if boots $s; then note "enabled $s"; fi
 if systemctl is-active -q $s; then note "active $s"; fi; systemctl -q disable --now $s; fi; done`,
 		Undo: each + `if grep -qx "enabled $s" ` + ledger + `; then systemctl -q enable $s; fi
 if grep -qx "active $s" ` + ledger + `; then systemctl start $s; fi; done`,
