@@ -235,49 +235,6 @@ func (i *imports) agrees() error {
 	return own.mergePackages(i.lock)
 }
 
-// agree checks that a lock says the same as another of what both have.
-func (l lock) agree(other lock) error {
-	differ := func(what, was, is string) error { return fmt.Errorf("%s is %s, in the bundle %s", what, was, is) }
-	for _, key := range slices.Sorted(maps.Keys(other.Files)) {
-		if was, ok := l.Files[key]; ok && was.SHA256 != other.Files[key].SHA256 {
-			return differ(key, was.SHA256, other.Files[key].SHA256)
-		}
-	}
-	for _, ref := range slices.Sorted(maps.Keys(other.Images)) {
-		was, is := l.Images[ref], other.Images[ref]
-		if was.Digest != "" && was.Digest != is.Digest {
-			return differ(ref, was.Digest, is.Digest)
-		}
-		for arch, d := range is.Manifests {
-			if old, ok := was.Manifests[arch]; ok && old.Digest != d.Digest {
-				return differ(ref+" for "+arch, old.Digest.String(), d.Digest.String())
-			}
-		}
-	}
-	return nil
-}
-
-// merge adds the entries of another lock, if the two agree.
-func (l lock) merge(other lock) error {
-	if err := l.agree(other); err != nil {
-		return err
-	}
-	for key, f := range other.Files {
-		if _, ok := l.Files[key]; !ok {
-			l.Files[key] = f
-		}
-	}
-	for ref, is := range other.Images {
-		if was := l.Images[ref]; was.Manifests != nil {
-			all := maps.Clone(was.Manifests)
-			maps.Copy(all, is.Manifests)
-			is.Manifests = all
-		}
-		l.Images[ref] = is
-	}
-	return l.mergePackages(other)
-}
-
 // next goes on to a member, which must be the next one.
 func (i *imports) next(n int) error {
 	want := i.manifest.Members[n]
