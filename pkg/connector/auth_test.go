@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/ed25519"
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
 
+	"github.com/kubexm/kubexm/pkg/connector/sshtest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/secret"
 )
@@ -134,27 +134,10 @@ func TestLoginByAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ring := agent.NewKeyring()
-	if err := ring.Add(agent.AddedKey{PrivateKey: key}); err != nil {
+	if err := sshtest.Agent(t).Add(agent.AddedKey{PrivateKey: key}); err != nil {
 		t.Fatal(err)
 	}
-	socket := filepath.Join(t.TempDir(), "agent")
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go agent.ServeAgent(ring, c)
-		}
-	}()
 	t.Setenv("HOME", t.TempDir())
-	t.Setenv("SSH_AUTH_SOCK", socket)
 	cfg := s.config()
 	cfg.PrivateKeyPath = ""
 	_, err = SSH(context.Background(), cfg)

@@ -11,7 +11,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +20,7 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
 
+	"github.com/kubexm/kubexm/pkg/connector/sshtest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
@@ -173,23 +173,7 @@ func TestAgent(t *testing.T) {
 	fails("no key", "sign_test.go", "is no private key")
 	fails("no file", "nonexistent", "no such file")
 
-	keys := agent.NewKeyring()
-	socket := filepath.Join(t.TempDir(), "agent")
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() { _ = agent.ServeAgent(keys, c); c.Close() }()
-		}
-	}()
-	t.Setenv("SSH_AUTH_SOCK", socket)
+	keys := sshtest.Agent(t)
 	fails("an agent without it", locked, "the SSH agent does not hold SHA256:")
 	if err := keys.Add(agent.AddedKey{PrivateKey: key}); err != nil {
 		t.Fatal(err)
