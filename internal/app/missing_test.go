@@ -10,7 +10,7 @@ import (
 
 // TestMissing makes a cluster without a worker that is down, and adds it when it is back.
 func TestMissing(t *testing.T) {
-	for _, name := range []string{"row1", "row2"} {
+	for _, name := range some("row2", "row1") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(t *testing.T) { missing(t, newWorld(t, settled(row(t, name)), "")) })

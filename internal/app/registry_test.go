@@ -150,6 +150,9 @@ func TestRegistryOnNodes(t *testing.T) {
 		"a worker, of two architectures": {"row3", "node2", []string{"arm64", "amd64"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if raceDetector && c.archs == nil {
+				t.Skip("takes the way of another with the race detector")
+			}
 			t.Parallel()
 			config := row(t, c.row) + "  roleGroups: {registry: [" + c.host + "]}\n  registry: {auth: {registry.kubexm.local: {username: nodes, password: hunter2}}}\n"
 			var w *world

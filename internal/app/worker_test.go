@@ -16,7 +16,7 @@ import (
 // TestWorkerDies cuts the power of one of three workers in the middle of a script: the
 // others become nodes of a cluster that works, and --resume heals the one.
 func TestWorkerDies(t *testing.T) {
-	for _, name := range []string{"row1", "row2"} {
+	for _, name := range some("row1", "row2") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := ended(t, name, with("  kubernetes:", "  - {name: node4, address: 10.0.0.14, roles: [worker]}\n  kubernetes:")(row(t, name)))

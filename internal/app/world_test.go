@@ -1,3 +1,5 @@
+//go:debug tlsmlkem=0
+
 package app_test
 
 import (

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
@@ -12,7 +11,7 @@ import (
 // they are given, so that nobody believes in them. Delete a line (and adapt the
 // field's default) when its feature comes.
 var unsupported = []struct {
-	path   string // list indexes left out
+	path   string // of a field outside of lists
 	values string // only these values; empty: any
 }{
 	{"spec.kubernetes.proxyMode", "none"},
@@ -40,15 +39,12 @@ var unsupported = []struct {
 
 const notYet = "not supported yet"
 
-var listIndex = regexp.MustCompile(`\[\d+\]`)
-
 // refuseUnsupported reports a value that nothing acts on. It is decoded all the
 // same: the other rules hold for it, too.
 func (d *decoder) refuseUnsupported(n *yaml.Node, path string) {
-	generic := listIndex.ReplaceAllString(path, "[]")
 	for _, u := range unsupported {
 		switch {
-		case u.path != generic:
+		case u.path != path:
 		case u.values == "":
 			d.errs = append(d.errs, Error{Line: n.Line, Path: path, Msg: notYet})
 		case slices.Contains(strings.Fields(u.values), n.Value):

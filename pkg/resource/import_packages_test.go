@@ -12,7 +12,7 @@ import (
 // holding is a new store that has the packages that apt tells of, for some names.
 func holding(t *testing.T, base, uris string, names ...string) (*Store, PackageSet) {
 	t.Helper()
-	s := packageStore(t, base)
+	s := signingStore(t, base)
 	set := resolve(t, s, &answers{text: uris}, false, names...)
 	if err := s.FetchPackages(t.Context(), set, nil); err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -68,6 +69,31 @@ func packageStore(t *testing.T, base string) *Store {
 	s.retry = retry{rounds: 1, pause: 1, longest: 1, stall: s.retry.stall}
 	return s
 }
+
+// signingStore is one that has a key already.
+func signingStore(t *testing.T, base string) *Store {
+	t.Helper()
+	s := packageStore(t, base)
+	key, err := anyKey()
+	if err = errors.Join(err, os.MkdirAll(s.file(systemsDir), 0o755), os.WriteFile(s.file(signingFile), key, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// anyKey signs what the stores of tests publish, for to make one takes a while.
+var anyKey = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "kubexm-test-key-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "key")
+	if err := makeSigningKey(file); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(file)
+})
 
 func resolve(t *testing.T, s *Store, a *answers, refresh bool, names ...string) PackageSet {
 	t.Helper()
@@ -158,7 +184,7 @@ func TestPackages(t *testing.T) {
 // TestPackagesRefreshed has a newer version published, and names asked for one after the other.
 func TestPackagesRefreshed(t *testing.T) {
 	base, old := publishedDebs(t, "socat")
-	s, a := packageStore(t, base), &answers{text: old}
+	s, a := signingStore(t, base), &answers{text: old}
 	fetch := func(refresh bool, names ...string) PackageSet {
 		set := resolve(t, s, a, refresh, names...)
 		if err := s.FetchPackages(t.Context(), set, nil); err != nil {
@@ -217,7 +243,7 @@ func TestPackagesHealed(t *testing.T) {
 		"less":         func(_ *Store, set *PackageSet) error { set.Files = set.Files[:1]; return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := packageStore(t, base)
+			s := signingStore(t, base)
 			set := resolve(t, s, &answers{text: uris}, false, "socat")
 			has := func(want bool) {
 				t.Helper()

@@ -3,6 +3,8 @@ package resource
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -228,9 +230,21 @@ func (s *Store) readSigningKey() (*openpgp.Entity, error) {
 	return keys[0], nil
 }
 
+// newSigningKey makes a key that only signs: openpgp.NewEntity would make a second one, to encrypt with, for
+// nobody, in another half second.
+func newSigningKey() (*openpgp.Entity, error) {
+	secret, err := rsa.GenerateKey(rand.Reader, 3072)
+	if err != nil {
+		return nil, err
+	}
+	private := packet.NewSignerPrivateKey(time.Now(), secret)
+	key := &openpgp.Entity{PrimaryKey: &private.PublicKey, PrivateKey: private, Identities: map[string]*openpgp.Identity{}}
+	return key, key.AddUserId("kubexm", "packages of this store", "", nil)
+}
+
 // makeSigningKey makes the file, unless another kubexm does so first.
 func makeSigningKey(file string) error {
-	key, err := openpgp.NewEntity("kubexm", "packages of this store", "", &packet.Config{Algorithm: packet.PubKeyAlgoRSA, RSABits: 3072})
+	key, err := newSigningKey()
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,5 @@
+//go:build race
+
+package step_test
+
+func init() { raceDetector = true }
