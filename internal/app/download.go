@@ -122,7 +122,15 @@ func (o *Options) selected(sel *Selection) ([]*v1alpha1.Cluster, error) {
 	}
 	if len(sel.Kubernetes) == 0 {
 		_, conf, err := Config(o)
-		return []*v1alpha1.Cluster{conf}, err
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range sel.Archs {
+			if !slices.ContainsFunc(conf.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Arch == "" || h.Arch == a }) {
+				o.notice("nothing is fetched for %s: the configuration has another architecture for every host (spec.hosts[].arch)", a)
+			}
+		}
+		return []*v1alpha1.Cluster{conf}, nil
 	}
 	var all []*v1alpha1.Cluster
 	for _, v := range sel.Kubernetes {

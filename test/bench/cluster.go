@@ -234,16 +234,21 @@ func (b *bench) components(ctx context.Context) error {
 	if err := builder.Build(ctx, build.Default(table)); err != nil {
 		return err
 	}
+	b.builder = builder
+	return b.images(ctx, table)
+}
+
+// images makes those of the newest Kubernetes.
+func (b *bench) images(ctx context.Context, table []build.Component) error {
 	kubernetes, err := build.Find(table, "kubernetes")
 	if err != nil {
 		return err
 	}
-	images, err := mirror.Images(ctx, builder, kubernetes.Version)
+	images, err := mirror.Images(ctx, b.builder, kubernetes.Version)
 	if err != nil {
 		return err
 	}
-	b.builder = builder
-	return mirror.Make(ctx, cache, b.out, images)
+	return mirror.Make(ctx, b.builder.Cache, b.out, images)
 }
 
 func (b *bench) workdir() string { return filepath.Join(b.dir, "work") }

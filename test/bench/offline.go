@@ -32,7 +32,8 @@ func (b *bench) offline(ctx context.Context) ([]figure, error) {
 	}
 	there, here, bundle := filepath.Join(b.dir, "there"), filepath.Join(b.dir, "here"), filepath.Join(b.dir, "bundle.tar.zst")
 	var online, local, exports, imports []made
-	err = b.served(ctx, func() error {
+	serve := func(ctx context.Context) error { return b.testbed.Serve(ctx, b.builder, nil) }
+	err = served(ctx, serve, func() error {
 		for range b.rounds {
 			if err := os.RemoveAll(there); err != nil {
 				return err
@@ -93,11 +94,11 @@ func (b *bench) offline(ctx context.Context) ([]figure, error) {
 	}}, nil
 }
 
-// served calls f while the mirror runs.
-func (b *bench) served(ctx context.Context, f func() error) error {
+// served calls f while a mirror runs.
+func served(ctx context.Context, serve func(context.Context) error, f func() error) error {
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- b.testbed.Serve(ctx, b.builder, nil) }()
+	go func() { ended <- serve(ctx) }()
 	err := f()
 	stop()
 	<-ended // of its own accord

@@ -29,7 +29,7 @@ type ConfigOptions struct {
 
 // configData is what the template is fed.
 type configData struct {
-	Name, User, KeyFile, SudoPassword, Arch, Type string
+	Name, User, KeyFile, SudoPassword, Arch, Type string // no KeyFile, no Arch: not in the file
 	EtcdType, EtcdURL, EtcdCerts, Balancer, VIP   string
 	Upstream                                      bool
 	Files, Images                                 string // addresses of the mirror
@@ -115,11 +115,30 @@ func (t *Testbed) Config(w io.Writer, b *build.Builder, o ConfigOptions) error {
 		Name: cmp.Or(o.Name, "testbed"), Upstream: o.Upstream, User: t.User(), KeyFile: t.KeyFile(), Arch: runtime.GOARCH,
 		Type: row.Kubernetes, EtcdType: row.Etcd, EtcdURL: etcd, EtcdCerts: certs, Balancer: row.Balancer, VIP: t.VIP(),
 		Files: t.FilesAddress(), Images: t.ImagesAddress(), Hosts: hosts,
-		Registries: []string{"registry.k8s.io", "ghcr.io", "docker.io", "quay.io", "kubexm.test"},
 	}
 	if data.User == "kube" {
 		data.SudoPassword = Password
 	}
+	return data.write(w, b, o.Kubernetes)
+}
+
+// ConfigAnywhere writes a cluster.yaml of row 1 for two hosts that are nowhere and may have any
+// architecture: for downloads from a mirror (see mirror.Serve) with these addresses.
+func ConfigAnywhere(w io.Writer, b *build.Builder, files, images string) error {
+	row := Rows[0]
+	hosts, err := row.hosts([]Node{{Name: "node1", Address: "192.0.2.1"}, {Name: "node2", Address: "192.0.2.2"}})
+	if err != nil {
+		return err
+	}
+	data := configData{
+		Name: "anywhere", User: "root", Type: row.Kubernetes, EtcdType: row.Etcd, Balancer: row.Balancer, Files: files, Images: images, Hosts: hosts,
+	}
+	return data.write(w, b, "")
+}
+
+// write fills in the versions that can be built, of Kubernetes the one that is wanted, and writes the file.
+func (data configData) write(w io.Writer, b *build.Builder, kubernetes string) error {
+	data.Registries = []string{"registry.k8s.io", "ghcr.io", "docker.io", "quay.io", "kubexm.test"}
 	table, err := b.Table()
 	if err != nil {
 		return err
@@ -129,7 +148,7 @@ func (t *Testbed) Config(w io.Writer, b *build.Builder, o ConfigOptions) error {
 		*to = c.Version
 		return err
 	}
-	err = errors.Join(find(&data.Kubernetes, "kubernetes@"+o.Kubernetes), find(&data.Containerd, "containerd"), find(&data.Flannel, "flannel"))
+	err = errors.Join(find(&data.Kubernetes, "kubernetes@"+kubernetes), find(&data.Containerd, "containerd"), find(&data.Flannel, "flannel"))
 	if err == nil { // the etcd of the same minor version as the one that kubexm would choose
 		etcd := config.VersionsFor(data.Kubernetes).Etcd
 		err = find(&data.Etcd, "etcd@"+etcd[:strings.LastIndex(etcd, ".")])

@@ -181,6 +181,13 @@ func TestConfig(t *testing.T) {
 			}
 		})
 	}
+	var out bytes.Buffer
+	if err := ConfigAnywhere(&out, b, "127.0.0.1:1", "127.0.0.1:2"); err != nil || strings.Contains(out.String(), "arch:") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	if _, _, err := config.Parse("cluster.yaml", out.Bytes()); err != nil {
+		t.Errorf("kubexm refuses it: %v\n%s", err, out.String())
+	}
 	for _, o := range []ConfigOptions{{Nodes: 4, Row: 1}, {Nodes: 0, Row: 1}, {Nodes: 1, Row: 4}, {Nodes: 1, Row: 1, Kubernetes: "1.2"}} {
 		if err := fake(t, 3, "root").Config(io.Discard, b, o); err == nil {
 			t.Errorf("%+v: want an error", o)

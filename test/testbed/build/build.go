@@ -23,8 +23,9 @@ import (
 	"github.com/kubexm/kubexm/test/testbed/host"
 )
 
-// A Builder makes components and keeps them in a cache.
+// A Builder makes components for one architecture and keeps them in a cache.
 type Builder struct {
+	Arch    string // one of host.Archs
 	Cache   Cache
 	Sets    string    // directory of the module sets
 	Out     io.Writer // progress, one line per component
@@ -45,7 +46,7 @@ func NewBuilder(ctx context.Context, cache Cache, out io.Writer) (*Builder, erro
 		return nil, fmt.Errorf("asking for Go's version: %w", err)
 	}
 	return &Builder{
-		Cache: cache, Sets: filepath.Join(filepath.Dir(strings.TrimSpace(dir)), "components"), Out: out,
+		Arch: runtime.GOARCH, Cache: cache, Sets: filepath.Join(filepath.Dir(strings.TrimSpace(dir)), "components"), Out: out,
 		goVersion: strings.TrimSpace(version),
 	}, nil
 }
@@ -58,7 +59,7 @@ func (b *Builder) Table() ([]Component, error) { return Table(b.Sets) }
 // changes with everything that goes into the build.
 func (b *Builder) Dir(c Component) (string, error) {
 	h := sha256.New()
-	fmt.Fprintln(h, layoutVersion, b.goVersion, runtime.GOARCH, c.flags, c.tags, c.cgo, c.packages())
+	fmt.Fprintln(h, layoutVersion, b.goVersion, b.Arch, c.flags, c.tags, c.cgo, c.packages())
 	set := filepath.Join(b.Sets, c.set)
 	err := filepath.WalkDir(set, func(p string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
@@ -85,8 +86,14 @@ func (b *Builder) Built(c Component) (dir string, ok bool) {
 }
 
 // Build makes what is not there yet. It may be cut off at any moment: a
-// component is there as a whole or not at all.
+// component is there as a whole or not at all. What is for another
+// architecture is made after the same for this machine's own.
 func (b *Builder) Build(ctx context.Context, want []Component) error {
+	if b.foreign() {
+		if err := b.On(runtime.GOARCH).Build(ctx, want); err != nil {
+			return err
+		}
+	}
 	var todo []Component
 	for _, c := range want {
 		if _, ok := b.Built(c); !ok {
@@ -101,20 +108,7 @@ func (b *Builder) Build(ctx context.Context, want []Component) error {
 		return err
 	}
 	defer unlock()
-	var space uint64
-	for _, c := range todo {
-		space += c.space()
-		if !c.cgo {
-			continue
-		}
-		if err := host.Require(ctx, b.Out, host.ForBuilds...); err != nil {
-			return err
-		}
-	}
-	if err := os.MkdirAll(b.Cache.Path("components"), 0o755); err != nil {
-		return fmt.Errorf("building: %w", err)
-	}
-	if err := host.Free(b.Cache.Dir, space); err != nil {
+	if err := b.ready(ctx, todo); err != nil {
 		return err
 	}
 	halves, _ := filepath.Glob(b.Cache.Path("components", "tmp-*"))
@@ -125,16 +119,42 @@ func (b *Builder) Build(ctx context.Context, want []Component) error {
 	}
 	for i, c := range todo {
 		start := time.Now()
-		fmt.Fprintf(b.Out, "build %d/%d %s %s\n", i+1, len(todo), c.Name, c.Version)
-		if err := b.build(ctx, c); err != nil {
-			return fmt.Errorf("building %s %s: %w", c.Name, c.Version, err)
+		what := c.Name + " " + c.Version
+		if b.foreign() {
+			what += " for " + b.Arch
 		}
-		fmt.Fprintf(b.Out, "build %d/%d %s %s: %d s\n", i+1, len(todo), c.Name, c.Version, int(time.Since(start).Seconds()))
+		fmt.Fprintf(b.Out, "build %d/%d %s\n", i+1, len(todo), what)
+		if err := b.build(ctx, c); err != nil {
+			return fmt.Errorf("building %s: %w", what, err)
+		}
+		fmt.Fprintf(b.Out, "build %d/%d %s: %d s\n", i+1, len(todo), what, int(time.Since(start).Seconds()))
 	}
 	if b.GoCache != "" {
 		return nil
 	}
 	return os.RemoveAll(b.goCache())
+}
+
+// ready makes sure that the machine has what building takes.
+func (b *Builder) ready(ctx context.Context, todo []Component) error {
+	var space uint64
+	for _, c := range todo {
+		space += c.space()
+		if !c.cgo {
+			continue
+		}
+		tools := host.ForBuilds
+		if b.foreign() {
+			tools = host.ForCross(b.Arch)
+		}
+		if err := host.Require(ctx, b.Out, tools...); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(b.Cache.Path("components"), 0o755); err != nil {
+		return fmt.Errorf("building: %w", err)
+	}
+	return host.Free(b.Cache.Dir, space)
 }
 
 func (b *Builder) goCache() string { return cmp.Or(b.GoCache, b.Cache.Path("gocache")) }
@@ -160,7 +180,14 @@ func (b *Builder) build(ctx context.Context, c Component) error {
 		return err
 	}
 	if c.publish != nil {
-		p := &publication{bin: filepath.Join(tmp, "bin"), dist: filepath.Join(tmp, "dist"), set: filepath.Join(b.Sets, c.set)}
+		own, err := b.On(runtime.GOARCH).Dir(c)
+		if err != nil {
+			return err
+		}
+		p := &publication{
+			arch: b.Arch, bin: filepath.Join(tmp, "bin"), dist: filepath.Join(tmp, "dist"), set: filepath.Join(b.Sets, c.set),
+			own: filepath.Join(own, "dist"),
+		}
 		if err := c.publish(c, p); err != nil {
 			return err
 		}
@@ -183,7 +210,14 @@ func (b *Builder) compile(ctx context.Context, c Component, bin string) error {
 	args := []string{"build", "-trimpath", "-buildvcs=false", "-o", bin + "/", "-ldflags", flags, "-tags", strings.ReplaceAll(c.tags, " ", ",")}
 	cmd := exec.CommandContext(ctx, "go", append(args, c.packages()...)...)
 	cmd.Dir = filepath.Join(b.Sets, c.set)
-	cmd.Env = append(os.Environ(), cgo, "GOFLAGS=-mod=readonly", "GOWORK=off", "GOCACHE="+b.goCache())
+	cmd.Env = append(os.Environ(), cgo, "GOARCH="+b.Arch, "GOFLAGS=-mod=readonly", "GOWORK=off", "GOCACHE="+b.goCache())
+	if c.cgo && b.foreign() {
+		compiler, err := b.cross(ctx)
+		if err != nil {
+			return err
+		}
+		cmd.Env = append(cmd.Env, compiler...)
+	}
 	if _, err := host.Output(cmd); err != nil {
 		return err
 	}

@@ -5,11 +5,13 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"debug/elf"
 	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -126,7 +128,7 @@ func TestPublish(t *testing.T) {
 			fill := func(s string) string {
 				return strings.NewReplacer("{V}", component.Version, "{v}", component.Version[1:]).Replace(s)
 			}
-			dist := publishFake(t, component)
+			dist := publishFake(t, component, arch, "")
 			for _, name := range append(c.files, c.archive) {
 				if _, err := os.Stat(filepath.Join(dist, fill(name))); err != nil {
 					t.Error(err)
@@ -145,10 +147,38 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// publishFake publishes a component whose programs are small files.
-func publishFake(t *testing.T, c Component) (dist string) {
+// What lists all architectures keeps what is known of the first.
+func TestPublishBeside(t *testing.T) {
+	table, err := Table("../components")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, at := range map[string]string{"etcd": "etcd-io/etcd/releases/download/{V}/SHA256SUMS", "runc": "opencontainers/runc/releases/download/{V}/runc.sha256sum"} {
+		component, err := Find(table, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own := publishFake(t, component, "amd64", "")
+		both := publishFake(t, component, "arm64", own)
+		read := func(dist string) string {
+			text, err := os.ReadFile(filepath.Join(dist, "github.com", strings.ReplaceAll(at, "{V}", component.Version)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(text)
+		}
+		known := regexp.MustCompile(`(?m)^[0-9a-f]*[1-9a-f][0-9a-f]*  \S*(amd64|arm64)(\.tar\.gz)?$`)
+		first, then := known.FindAllString(read(own), -1), known.FindAllString(read(both), -1)
+		if len(first) != 1 || len(then) != 2 || first[0] != then[0] {
+			t.Errorf("%s: %q became %q", name, first, then)
+		}
+	}
+}
+
+// publishFake publishes a component whose programs are small files, beside what own has.
+func publishFake(t *testing.T, c Component, arch, own string) (dist string) {
 	t.Helper()
-	p := &publication{bin: t.TempDir(), dist: t.TempDir(), set: filepath.Join("../components", c.set)}
+	p := &publication{arch: arch, bin: t.TempDir(), dist: t.TempDir(), set: filepath.Join("../components", c.set), own: own}
 	for _, name := range slices.Sorted(maps.Keys(c.Programs)) {
 		if err := os.WriteFile(filepath.Join(p.bin, name), []byte(name), 0o755); err != nil {
 			t.Fatal(err)
@@ -221,6 +251,21 @@ func TestBuild(t *testing.T) {
 	}
 	if n := strings.Count(out.String(), "build 1/1 pause v1: "); n != 1 {
 		t.Errorf("built %d times:\n%s", n, out.String())
+	}
+	for arch, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
+		on := b.On(arch)
+		if err := on.Build(t.Context(), []Component{pause}); err != nil {
+			t.Fatal(err)
+		}
+		dir, _ := on.Built(pause)
+		made, err := elf.Open(filepath.Join(dir, "bin", "pause"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		made.Close()
+		if made.Machine != machine {
+			t.Errorf("built for %s: %v", arch, made.Machine)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -16,7 +17,6 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -29,7 +29,10 @@ import (
 const layoutVersion = 1
 
 // A publication is where one component's public files are laid out.
-type publication struct{ bin, dist, set string }
+type publication struct {
+	arch, bin, dist, set string
+	own                  string // dist of the same for this machine's own architecture, which is made first
+}
 
 const github = "github.com/"
 
@@ -38,7 +41,7 @@ const github = "github.com/"
 
 func publishKubernetes(c Component, p *publication) error {
 	for _, name := range slices.Sorted(maps.Keys(c.Programs)) {
-		to := path.Join("dl.k8s.io/release", c.Version, "bin/linux", runtime.GOARCH, name)
+		to := path.Join("dl.k8s.io/release", c.Version, "bin/linux", p.arch, name)
 		sum, err := p.link(name, to, sha256.New())
 		if err != nil {
 			return err
@@ -52,59 +55,57 @@ func publishKubernetes(c Component, p *publication) error {
 }
 
 func publishContainerd(c Component, p *publication) error {
-	name := fmt.Sprintf("containerd-%s-linux-%s.tar.gz", c.Version[1:], runtime.GOARCH)
+	name := fmt.Sprintf("containerd-%s-linux-%s.tar.gz", c.Version[1:], p.arch)
 	return p.archive(release("containerd/containerd", c.Version), name, "bin", ".sha256sum", c)
 }
 
 func publishRunc(c Component, p *publication) error {
-	dir, name := release("opencontainers/runc", c.Version), "runc."+runtime.GOARCH
+	dir, name := release("opencontainers/runc", c.Version), "runc."+p.arch
 	sum, err := p.link("runc", path.Join(dir, name), sha256.New())
 	if err != nil {
 		return err
 	}
 	// Upstream's file is signed in clear text and names all architectures; nobody can sign for it here.
-	var list strings.Builder
-	list.WriteString("-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n")
+	unknown := strings.Repeat("0", 64)
+	text := "-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n"
 	for _, arch := range []string{"amd64", "arm64", "armel", "armhf", "ppc64le", "riscv64", "s390x"} {
-		line := sum
-		if arch != runtime.GOARCH {
-			line = strings.Repeat("0", 64)
-		}
-		fmt.Fprintf(&list, "%s  runc.%s\n", line, arch)
+		text += unknown + "  runc." + arch + "\n"
 	}
-	list.WriteString("-----BEGIN PGP SIGNATURE-----\n\n-----END PGP SIGNATURE-----\n")
-	return p.write(path.Join(dir, "runc.sha256sum"), list.String())
+	text += "-----BEGIN PGP SIGNATURE-----\n\n-----END PGP SIGNATURE-----\n"
+	return p.list(path.Join(dir, "runc.sha256sum"), text, func(text string) string {
+		return strings.Replace(text, unknown+"  "+name, sum+"  "+name, 1)
+	})
 }
 
 func publishCNI(c Component, p *publication) error {
-	name := fmt.Sprintf("cni-plugins-linux-%s-%s.tgz", runtime.GOARCH, c.Version)
+	name := fmt.Sprintf("cni-plugins-linux-%s-%s.tgz", p.arch, c.Version)
 	return p.archive(release("containernetworking/plugins", c.Version), name, ".", ".sha256", c)
 }
 
 func publishCrictl(c Component, p *publication) error {
-	name := fmt.Sprintf("crictl-%s-linux-%s.tar.gz", c.Version, runtime.GOARCH)
+	name := fmt.Sprintf("crictl-%s-linux-%s.tar.gz", c.Version, p.arch)
 	return p.archive(release("kubernetes-sigs/cri-tools", c.Version), name, ".", ".sha256", c)
 }
 
 func publishRegistry(c Component, p *publication) error {
-	name := fmt.Sprintf("registry_%s_linux_%s.tar.gz", c.Version[1:], runtime.GOARCH)
+	name := fmt.Sprintf("registry_%s_linux_%s.tar.gz", c.Version[1:], p.arch)
 	return p.archive(release("distribution/distribution", c.Version), name, ".", ".sha256", c)
 }
 
 func publishEtcd(c Component, p *publication) error {
-	top := fmt.Sprintf("etcd-%s-linux-%s", c.Version, runtime.GOARCH)
+	top := fmt.Sprintf("etcd-%s-linux-%s", c.Version, p.arch)
 	dir := release("etcd-io/etcd", c.Version)
 	sum, err := p.tar(path.Join(dir, top+".tar.gz"), p.programs(c, top), sha256.New())
 	if err != nil {
 		return err
 	}
-	return p.write(path.Join(dir, "SHA256SUMS"), sum+"  "+top+".tar.gz\n")
+	return p.list(path.Join(dir, "SHA256SUMS"), "", func(text string) string { return text + sum + "  " + top + ".tar.gz\n" })
 }
 
 func publishFlannelCNI(c Component, p *publication) error {
-	name := fmt.Sprintf("cni-plugin-flannel-linux-%s-%s.tgz", runtime.GOARCH, c.Version)
+	name := fmt.Sprintf("cni-plugin-flannel-linux-%s-%s.tgz", p.arch, c.Version)
 	to := path.Join(release("flannel-io/cni-plugin", c.Version), name)
-	sum, err := p.tar(to, map[string]string{"flannel-" + runtime.GOARCH: filepath.Join(p.bin, "flannel")}, sha512.New())
+	sum, err := p.tar(to, map[string]string{"flannel-" + p.arch: filepath.Join(p.bin, "flannel")}, sha512.New())
 	if err != nil {
 		return err
 	}
@@ -179,6 +180,19 @@ func (p *publication) link(program, to string, h hash.Hash) (string, error) {
 	defer f.Close()
 	_, err = io.Copy(h, f)
 	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+// list publishes a text that is about all architectures: with adds this one
+// to what own has, or to the text that the first begins with.
+func (p *publication) list(to, first string, with func(string) string) error {
+	text, err := os.ReadFile(filepath.Join(p.own, to))
+	if errors.Is(err, fs.ErrNotExist) {
+		text, err = []byte(first), nil
+	}
+	if err != nil {
+		return err
+	}
+	return p.write(to, with(string(text)))
 }
 
 func (p *publication) write(to, text string) error {

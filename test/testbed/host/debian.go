@@ -42,15 +42,22 @@ deb http://deb.debian.org/debian-security CODENAME-security main
 
 var codenameLine = regexp.MustCompile(`(?m)^VERSION_CODENAME=(\w+)$`)
 
+// Codename is the release of Debian that this machine runs; empty when it runs another system.
+func Codename() string {
+	release, _ := os.ReadFile("/etc/os-release")
+	if own := codenameLine.FindSubmatch(release); own != nil && strings.Contains(string(release), "\nID=debian\n") {
+		return string(own[1])
+	}
+	return ""
+}
+
 // aptSources returns the package sources of this machine, for another release
 // of Debian, and the extension that tells apt their form.
 func aptSources(codename string) (sources, form string) {
-	release, _ := os.ReadFile("/etc/os-release")
-	own := codenameLine.FindSubmatch(release)
-	if own != nil && strings.Contains(string(release), "\nID=debian\n") {
+	if own := Codename(); own != "" {
 		for _, path := range []string{"/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list"} {
-			if b, err := os.ReadFile(path); err == nil && strings.Contains(string(b), string(own[1])) {
-				return strings.ReplaceAll(string(b), string(own[1]), codename), filepath.Ext(path)
+			if b, err := os.ReadFile(path); err == nil && strings.Contains(string(b), own) {
+				return strings.ReplaceAll(string(b), own, codename), filepath.Ext(path)
 			}
 		}
 	}

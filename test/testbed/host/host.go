@@ -37,7 +37,7 @@ var (
 		{"ssh-keygen", "openssh-client"},
 		{"/usr/share/keyrings/debian-archive-keyring.gpg", "debian-archive-keyring"},
 	}
-	ForBuilds = []Tool{{"gcc", "gcc"}, {"/usr/include/seccomp.h", "libseccomp-dev"}, {"/usr/include/stdlib.h", "libc6-dev"}}
+	ForBuilds = []Tool{{"gcc", "gcc"}, {"/usr/include/seccomp.h", "libseccomp-dev"}, {"/usr/include/stdlib.h", "libc6-dev"}, {"pkg-config", "pkg-config"}}
 	ForImages = []Tool{{"mmdebstrap", "mmdebstrap"}}
 )
 

@@ -6,10 +6,12 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,14 +28,20 @@ import (
 	"github.com/kubexm/kubexm/test/testbed/host"
 )
 
-// An Image is one container image to make.
+// An Image is one container image to make, for this machine's architecture and maybe others.
 type Image struct {
-	Ref        string            // as a pod names it
-	Files      map[string]string // path in the image: file
-	Entrypoint string            // one program
-	User       string            // uid:gid, root when empty
-	Bind       bool              // the program may take ports below 1024 as that user
-	Tools      bool              // lies on a Debian with iptables, a shell and cp
+	Ref        string                       // as a pod names it
+	Files      map[string]map[string]string // by architecture: path in the image: file
+	Entrypoint string                       // one program
+	User       string                       // uid:gid, root when empty
+	Bind       bool                         // the program may take ports below 1024 as that user
+	Tools      bool                         // lies on a Debian with iptables, a shell and cp
+}
+
+// archs lists the architectures of the image, this machine's first.
+func (i Image) archs() []string {
+	others := slices.DeleteFunc(slices.Sorted(maps.Keys(i.Files)), func(a string) bool { return a == runtime.GOARCH })
+	return append([]string{runtime.GOARCH}, others...)
 }
 
 // inputs is the annotation that tells whether an image is still right.
@@ -41,7 +49,7 @@ const inputs = "kubexm.test.inputs"
 
 // Images lists the images of a cluster of the given Kubernetes version (one
 // that can be built): those kubeadm asks for, flannel's, and the probe. The
-// components must have been built.
+// components must have been built; those built for another architecture, too, give images for both.
 func Images(ctx context.Context, b *build.Builder, version string) ([]Image, error) {
 	table, err := b.Table()
 	if err != nil {
@@ -98,10 +106,14 @@ func addOwn(b *build.Builder, table []build.Component, images []Image) ([]Image,
 		}
 		images = append(images, image)
 	}
+	nothing := map[string]map[string]string{}
+	for arch := range images[0].Files {
+		nothing[arch] = nil
+	}
 	versions := config.VersionsFor("")
 	images = append(images, // Debian's in the place of upstream's
-		Image{Ref: "docker.io/library/haproxy:" + versions.HAProxy, Entrypoint: "/usr/sbin/haproxy", Tools: true},
-		Image{Ref: "docker.io/library/nginx:" + versions.Nginx, Entrypoint: "/usr/sbin/nginx", Tools: true},
+		Image{Ref: "docker.io/library/haproxy:" + versions.HAProxy, Files: nothing, Entrypoint: "/usr/sbin/haproxy", Tools: true},
+		Image{Ref: "docker.io/library/nginx:" + versions.Nginx, Files: nothing, Entrypoint: "/usr/sbin/nginx", Tools: true},
 	)
 	probe, err := Probe(b)
 	return append(images, probe), err
@@ -128,15 +140,19 @@ func etcdFor(table []build.Component, tag string) string {
 
 // add puts programs of a component into a directory of the image.
 func (i *Image) add(b *build.Builder, table []build.Component, component, dir string, programs ...string) error {
-	bin, err := find(b, table, component)
-	if err != nil {
-		return err
-	}
-	if i.Files == nil {
-		i.Files = map[string]string{}
-	}
-	for _, p := range programs {
-		i.Files[path.Join(dir, p)] = filepath.Join(bin, p)
+	i.Files = map[string]map[string]string{}
+	for _, one := range append(b.Foreign(), b) {
+		bin, err := find(one, table, component)
+		if err != nil && one != b {
+			continue // not asked for
+		}
+		if err != nil {
+			return err
+		}
+		i.Files[one.Arch] = map[string]string{}
+		for _, p := range programs {
+			i.Files[one.Arch][path.Join(dir, p)] = filepath.Join(bin, p)
+		}
 	}
 	return nil
 }
@@ -149,7 +165,7 @@ func find(b *build.Builder, table []build.Component, want string) (string, error
 	}
 	dir, ok := b.Built(c)
 	if !ok {
-		return "", fmt.Errorf("%s %s has not been built: run testbed build %s@%s", c.Name, c.Version, c.Name, c.Version)
+		return "", fmt.Errorf("%s %s has not been built for %s: run testbed build %s@%s", c.Name, c.Version, b.Arch, c.Name, c.Version)
 	}
 	return filepath.Join(dir, "bin"), nil
 }
@@ -194,7 +210,12 @@ func Make(ctx context.Context, c build.Cache, out io.Writer, images []Image) err
 // key changes with everything that goes into the image. Built files lie in
 // directories whose names change with their content.
 func (i Image) key() string {
-	return fmt.Sprintf("%x", sha256.Sum256(fmt.Append(nil, i, i.media(), toolsRelease, toolPackages, toolsHook)))
+	text := fmt.Appendf(nil, "{%s %v %s %s %t %t} %v", i.Ref, i.Files[runtime.GOARCH], i.Entrypoint, i.User, i.Bind, i.Tools, i.media())
+	text = fmt.Append(text, toolsRelease, toolPackages, toolsHook)
+	for _, arch := range i.archs()[1:] {
+		text = fmt.Append(text, arch, i.Files[arch])
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(text))
 }
 
 // media are the types of one image's parts. Upstream's images are lists for
@@ -213,13 +234,27 @@ type plain struct{ v1.Image }
 
 func (plain) ArtifactType() (string, error) { return "", nil }
 
-// make builds the image and wraps it in a list of one platform.
+// make builds the list of the image's platforms.
 func (i Image) make(ctx context.Context, c build.Cache, out io.Writer) (v1.ImageIndex, error) {
+	list := mutate.IndexMediaType(empty.Index, i.media().list)
+	for _, arch := range i.archs() {
+		img, err := i.on(ctx, c, out, arch)
+		if err != nil {
+			return nil, err
+		}
+		platform := &v1.Platform{OS: "linux", Architecture: arch}
+		list = mutate.AppendManifests(list, mutate.IndexAddendum{Add: plain{img}, Descriptor: v1.Descriptor{Platform: platform}})
+	}
+	return list, nil
+}
+
+// on builds the image of one architecture.
+func (i Image) on(ctx context.Context, c build.Cache, out io.Writer, arch string) (v1.Image, error) {
 	kind := i.media()
 	options := []tarball.LayerOption{tarball.WithCompressionLevel(1), tarball.WithMediaType(kind.layer)}
 	layers := []v1.Layer{}
 	if i.Tools {
-		file, err := tools(ctx, c, out)
+		file, err := tools(ctx, c, out, arch)
 		if err != nil {
 			return nil, err
 		}
@@ -234,7 +269,7 @@ func (i Image) make(ctx context.Context, c build.Cache, out io.Writer) (v1.Image
 	if i.Bind {
 		bind = []string{strings.TrimPrefix(i.Entrypoint, "/")}
 	}
-	if err := build.WriteTar(&buf, relative(i.Files), bind...); err != nil {
+	if err := build.WriteTar(&buf, relative(i.Files[arch]), bind...); err != nil {
 		return nil, err
 	}
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buf.Bytes())), nil }, options...)
@@ -246,22 +281,16 @@ func (i Image) make(ctx context.Context, c build.Cache, out io.Writer) (v1.Image
 	if err != nil {
 		return nil, err
 	}
-	img, err = i.configure(img)
-	if err != nil {
-		return nil, err
-	}
-	platform := &v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
-	return mutate.AppendManifests(mutate.IndexMediaType(empty.Index, kind.list),
-		mutate.IndexAddendum{Add: plain{img}, Descriptor: v1.Descriptor{Platform: platform}}), nil
+	return i.configure(img, arch)
 }
 
-func (i Image) configure(img v1.Image) (v1.Image, error) {
+func (i Image) configure(img v1.Image, arch string) (v1.Image, error) {
 	found, err := img.ConfigFile()
 	if err != nil {
 		return nil, err
 	}
 	config := found.DeepCopy()
-	config.OS, config.Architecture, config.Created = "linux", runtime.GOARCH, v1.Time{Time: time.Unix(0, 0).UTC()}
+	config.OS, config.Architecture, config.Created = "linux", arch, v1.Time{Time: time.Unix(0, 0).UTC()}
 	config.Config = v1.Config{
 		Entrypoint: []string{i.Entrypoint}, User: i.User, WorkingDir: "/",
 		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
@@ -298,8 +327,12 @@ printf 'root:x:0:\ndaemon:x:1:\nnogroup:x:65534:\n' > etc/group
 mkdir -p tmp && chmod 1777 tmp`
 
 // tools returns the tar of the Debian below images that need iptables.
-func tools(ctx context.Context, c build.Cache, out io.Writer) (string, error) {
-	file := c.Path("base", fmt.Sprintf("image-%.6x.tar", sha256.Sum256([]byte(toolsRelease+toolPackages+toolsHook))))
+func tools(ctx context.Context, c build.Cache, out io.Writer, arch string) (string, error) {
+	key := toolsRelease + toolPackages + toolsHook
+	if arch != runtime.GOARCH {
+		key += arch
+	}
+	file := c.Path("base", fmt.Sprintf("image-%.6x.tar", sha256.Sum256([]byte(key))))
 	if _, err := os.Stat(file); err == nil {
 		return file, nil
 	}
@@ -309,10 +342,10 @@ func tools(ctx context.Context, c build.Cache, out io.Writer) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return "", err
 	}
-	fmt.Fprintln(out, "base of images: making it (about a minute)")
+	fmt.Fprintf(out, "base of images for %s: making it (about a minute)\n", arch)
 	tmp := file + ".tmp"
 	defer os.Remove(tmp)
-	err := host.Bootstrap(ctx, toolsRelease, tmp, "--variant=extract", "--format=tar", "--include="+toolPackages,
+	err := host.Bootstrap(ctx, toolsRelease, tmp, "--variant=extract", "--format=tar", "--architectures="+arch, "--include="+toolPackages,
 		"--dpkgopt=path-exclude=/usr/share/man/*", "--extract-hook="+toolsHook)
 	if err != nil {
 		return "", fmt.Errorf("making the base of images: %w", err)

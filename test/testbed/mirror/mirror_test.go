@@ -118,13 +118,19 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// images makes two images in a cache and returns it.
+// images makes two images in a cache and returns it; the second is for two architectures.
 func images(t *testing.T) (build.Cache, []Image) {
 	t.Helper()
 	dir := t.TempDir()
+	files := func(name, text string) map[string]string {
+		return map[string]string{name: write(t, filepath.Join(dir, text), text)}
+	}
 	list := []Image{
-		{Ref: "registry.k8s.io/coredns/coredns:v1", Files: map[string]string{"/coredns": write(t, filepath.Join(dir, "coredns"), "dns")}, Entrypoint: "/coredns", User: "65532:65532"},
-		{Ref: "kubexm.test/probe:v1", Files: map[string]string{"/usr/bin/probe": write(t, filepath.Join(dir, "probe"), "probe")}, Entrypoint: "/usr/bin/probe"},
+		{Ref: "registry.k8s.io/coredns/coredns:v1", Files: map[string]map[string]string{runtime.GOARCH: files("/coredns", "dns")}, Entrypoint: "/coredns", User: "65532:65532"},
+		{
+			Ref: "kubexm.test/probe:v1", Entrypoint: "/usr/bin/probe",
+			Files: map[string]map[string]string{"another": files("/usr/bin/probe", "theirs"), runtime.GOARCH: files("/usr/bin/probe", "ours")},
+		},
 	}
 	c := build.Cache{Dir: t.TempDir()}
 	if err := Make(t.Context(), c, io.Discard, list); err != nil {
@@ -138,9 +144,12 @@ func TestRegistry(t *testing.T) {
 	cache, list := images(t)
 	server := httptest.NewServer(Registry{Layout(cache)})
 	defer server.Close()
-	for n, want := range []struct{ repository, media string }{
-		{"registry.k8s.io/coredns/coredns", "application/vnd.docker.distribution.manifest.list.v2+json"},
-		{"kubexm.test/probe", "application/vnd.oci.image.index.v1+json"},
+	for n, want := range []struct {
+		repository, media string
+		archs             []string
+	}{
+		{"registry.k8s.io/coredns/coredns", "application/vnd.docker.distribution.manifest.list.v2+json", []string{runtime.GOARCH}},
+		{"kubexm.test/probe", "application/vnd.oci.image.index.v1+json", []string{runtime.GOARCH, "another"}},
 	} {
 		repo, err := remote.NewRepository(strings.TrimPrefix(server.URL, "http://") + "/" + want.repository)
 		if err != nil {
@@ -157,15 +166,25 @@ func TestRegistry(t *testing.T) {
 		}
 		var index v1.IndexManifest
 		fetch(t, target, root, &index)
-		if len(index.Manifests) != 1 || index.Manifests[0].Platform.Architecture != runtime.GOARCH || index.Manifests[0].ArtifactType != "" {
+		if len(index.Manifests) != len(want.archs) {
 			t.Fatalf("%+v", index)
 		}
-		var manifest struct{ Config ocispec.Descriptor }
-		fetch(t, target, descriptor(index.Manifests[0]), &manifest)
-		var config v1.ConfigFile
-		fetch(t, target, manifest.Config, &config)
-		if config.Config.Entrypoint[0] != list[n].Entrypoint || config.Config.User != list[n].User {
-			t.Errorf("%+v", config.Config)
+		layers := map[digest.Digest]bool{}
+		for i, arch := range want.archs {
+			if d := index.Manifests[i]; d.Platform.Architecture != arch || d.ArtifactType != "" {
+				t.Errorf("%+v", d)
+			}
+			var manifest ocispec.Manifest
+			fetch(t, target, descriptor(index.Manifests[i]), &manifest)
+			layers[manifest.Layers[0].Digest] = true
+			var config v1.ConfigFile
+			fetch(t, target, manifest.Config, &config)
+			if config.Architecture != arch || config.Config.Entrypoint[0] != list[n].Entrypoint || config.Config.User != list[n].User {
+				t.Errorf("%s: %+v", config.Architecture, config.Config)
+			}
+		}
+		if len(layers) != len(want.archs) {
+			t.Errorf("%s has the same programs for %v", want.repository, want.archs)
 		}
 		if status, _, body, err := get(t, server.URL+"/v2/"+want.repository+"/tags/list"); status != 200 || !strings.Contains(body, `"tags":["v1"]`) {
 			t.Errorf("%d %s %v", status, body, err)
@@ -220,7 +239,7 @@ func TestReplace(t *testing.T) {
 		return len(found)
 	}
 	before, first := blobs(), digests(cache)
-	list[1].Files["/usr/bin/probe"] = write(t, filepath.Join(t.TempDir(), "new"), "newer")
+	list[1].Files["another"]["/usr/bin/probe"] = write(t, filepath.Join(t.TempDir(), "new"), "newer")
 	if err := Make(t.Context(), cache, io.Discard, list); err != nil {
 		t.Fatal(err)
 	}

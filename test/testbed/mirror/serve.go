@@ -15,16 +15,19 @@ import (
 	"github.com/kubexm/kubexm/test/testbed/build"
 )
 
-// Trees lists the published files of everything that has been built.
+// Trees lists the published files of everything that has been built. What
+// lists all architectures is whole in those of the foreign ones: they come first.
 func Trees(b *build.Builder) []string {
 	table, err := b.Table()
 	if err != nil {
 		return nil
 	}
 	var trees []string
-	for _, c := range table {
-		if dir, ok := b.Built(c); ok {
-			trees = append(trees, filepath.Join(dir, "dist"))
+	for _, one := range append(b.Foreign(), b) {
+		for _, c := range table {
+			if dir, ok := one.Built(c); ok {
+				trees = append(trees, filepath.Join(dir, "dist"))
+			}
 		}
 	}
 	return trees

@@ -2,11 +2,15 @@ package main
 
 import (
 	"fmt"
+	"runtime"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kubexm/kubexm/test/testbed"
 	"github.com/kubexm/kubexm/test/testbed/build"
+	"github.com/kubexm/kubexm/test/testbed/host"
 	"github.com/kubexm/kubexm/test/testbed/mirror"
 )
 
@@ -20,7 +24,8 @@ func builder(cmd *cobra.Command) (*build.Builder, error) {
 }
 
 func buildCommand() *cobra.Command {
-	return &cobra.Command{
+	arch := runtime.GOARCH
+	cmd := &cobra.Command{
 		Use:   "build [NAME[@VERSION]...]",
 		Short: "Build components; by default what one cluster needs",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -28,6 +33,7 @@ func buildCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			b = b.On(arch)
 			table, err := b.Table()
 			if err != nil {
 				return err
@@ -52,6 +58,18 @@ func buildCommand() *cobra.Command {
 			}
 			return nil
 		},
+	}
+	archFlag(cmd, &arch)
+	return cmd
+}
+
+func archFlag(cmd *cobra.Command, arch *string) {
+	cmd.Flags().StringVar(arch, "arch", *arch, "architecture to build for, after this machine's own")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if !slices.Contains(host.Archs(), *arch) {
+			return fmt.Errorf("nothing can be built for %q: want %s", *arch, strings.Join(host.Archs(), " or "))
+		}
+		return nil
 	}
 }
 

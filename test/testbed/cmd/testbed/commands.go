@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -22,16 +23,23 @@ func root() *cobra.Command {
 }
 
 func depsCommand() *cobra.Command {
-	return &cobra.Command{
+	arch := runtime.GOARCH
+	cmd := &cobra.Command{
 		Use:   "deps",
 		Short: "Install what the testbed needs on this machine",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := host.Require(cmd.Context(), cmd.OutOrStdout(), slices.Concat(host.ForNodes, host.ForBuilds, host.ForImages)...); err != nil {
+			tools := slices.Concat(host.ForNodes, host.ForBuilds, host.ForImages)
+			if arch != runtime.GOARCH {
+				tools = append(tools, host.ForCross(arch)...)
+			}
+			if err := host.Require(cmd.Context(), cmd.OutOrStdout(), tools...); err != nil {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), "nothing is missing")
 			return nil
 		},
 	}
+	archFlag(cmd, &arch)
+	return cmd
 }
