@@ -33,7 +33,7 @@ var (
 	emptied = regexp.MustCompile(`^(etcd\.dataDir|runtime\.dataRoot|registry\.dataDir)$`)
 
 	// begun are fields that cannot change once a cluster is begun.
-	begun = regexp.MustCompile(emptied.String() + `|^(kubernetes\.(type|version|dnsDomain|nodeCidrMaskSize)|etcd\.(type|version)|runtime\.type|` +
+	begun = regexp.MustCompile(emptied.String() + `|^(kubernetes\.(type|version|dnsDomain|nodeCidrMaskSize)|etcd\.(type|version)|runtime\.type|registry\.type|` +
 		`network\.(podCIDR|serviceCIDR|plugin)|loadBalancer\..*|hosts\..*\.(name|internalAddress|roles))$`)
 
 	// founding are roles that no host can be given later, so far.

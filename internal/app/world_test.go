@@ -72,6 +72,9 @@ func newWorld(t testing.TB, config, mirrors string) *world {
 		w.settle(h)
 		w.hosts[name] = h
 		w.programs(h)
+		if name == "node4" && strings.Contains(config, "type: harbor") {
+			w.runDocker(h)
+		}
 	}
 	for _, h := range w.hosts {
 		h.Serve("127.0.0.1:6443", func() (net.Conn, error) { return w.balanced(proxying(h)) })

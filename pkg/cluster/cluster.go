@@ -232,7 +232,10 @@ func (c *Cluster) EtcdPrefix() string {
 // DataDirs are the directories that the configuration chooses for data on a host. They must be empty at first, and
 // deleting the cluster empties them.
 func DataDirs(s *v1alpha1.Spec, h *v1alpha1.Host) []string {
-	dirs := []string{cmp.Or(s.Runtime.DataRoot, DefaultDataRoot)}
+	var dirs []string
+	if !RunsHarbor(s, h) {
+		dirs = append(dirs, cmp.Or(s.Runtime.DataRoot, DefaultDataRoot))
+	}
 	if s.Etcd.DataDir != "" { // else kubexm runs no etcd
 		dirs = append([]string{s.Etcd.DataDir}, dirs...)
 	}

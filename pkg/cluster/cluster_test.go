@@ -176,7 +176,7 @@ func well(spoil func(*runner.Facts)) func(string, *runner.Facts) {
 // TestPreflight shows what each check finds, on a master and on a worker, and
 // that each can be skipped.
 func TestPreflight(t *testing.T) {
-	found := map[string]bool{"vip": true, cluster.EtcdCheck: true, cluster.StoreCheck: true, "load-balancer": true} // TestVIP, TestBalancers, package app
+	found := map[string]bool{"vip": true, cluster.EtcdCheck: true, cluster.StoreCheck: true, "load-balancer": true, "docker": true} // TestVIP, TestBalancers, package app, TestHarborPreflight
 	for name, spoil := range unfit {
 		t.Run(name, func(t *testing.T) {
 			c := clustertest.New(t, "  kubernetes: {proxyMode: nftables}\n", well(spoil))
@@ -263,6 +263,40 @@ func TestRegistryPreflight(t *testing.T) {
 		"node2 leftovers /var/lib/registry not empty; node2 ports port 443 (by nginx) taken"
 	if text := strings.Join(got, "; "); text != want {
 		t.Errorf("got  %s\nwant %s", text, want)
+	}
+}
+
+// TestHarborPreflight has a host for Harbor that lacks what that needs.
+func TestHarborPreflight(t *testing.T) {
+	config := strings.Replace(clustertest.Alone, "master, worker]}]\n", "master, etcd, worker]}, {name: node2, address: 10.0.0.12, roles: [registry]}]\n  registry: {type: harbor}\n", 1)
+	docker := func(f *runner.Facts) { f.Docker, f.Compose = true, "2.39.1" }
+	for name, tt := range map[string]struct {
+		spoil func(*runner.Facts)
+		want  string
+	}{
+		"all well":     {func(*runner.Facts) {}, ""},
+		"no Docker":    {func(f *runner.Facts) { f.Docker, f.Compose = false, "" }, "node2 docker docker.service not active, docker compose missing"},
+		"no compose":   {func(f *runner.Facts) { f.Compose = "" }, "node2 docker docker.service active, docker compose missing"},
+		"compose 1":    {func(f *runner.Facts) { f.Compose = "1.29.2" }, "node2 docker docker.service active, docker compose 1.29.2"},
+		"firewall":     {func(f *runner.Facts) { f.Firewalls = []string{"firewalld"} }, "node2 docker firewalld active: when it is turned off, Docker's rules go with it; node1 firewall firewalld active; node2 firewall firewalld active"},
+		"arm64":        {func(f *runner.Facts) { f.Arch = "arm64" }, "node2 arch arm64"},
+		"few MiB":      {func(f *runner.Facts) { f.MemoryMiB = 3000 }, "node1 memory 3000 MiB of memory; node2 memory 3000 MiB of memory"},
+		"its ports":    {func(f *runner.Facts) { f.Listening[80], f.Listening[1514] = "nginx", "rsyslogd" }, "node2 ports port 80 (by nginx), 1514 (by rsyslogd) taken"},
+		"its own data": {func(f *runner.Facts) { f.Filled = []string{"/data/harbor"} }, "node1 leftovers /data/harbor not empty; node2 leftovers /data/harbor not empty"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := clustertest.Parse(t, config, well(func(f *runner.Facts) { docker(f); tt.spoil(f) }))
+			var got []string
+			for _, f := range c.Preflight(nil) {
+				got = append(got, f.Host+" "+f.Check+" "+f.Found)
+			}
+			if text := strings.Join(got, "; "); text != tt.want {
+				t.Errorf("got  %s\nwant %s", text, tt.want)
+			}
+			if dirs := cluster.DataDirs(c.Spec, c.Host("node2")); slices.Contains(dirs, cluster.DefaultDataRoot) || !slices.Contains(dirs, "/data/harbor") {
+				t.Errorf("directories %q", dirs)
+			}
+		})
 	}
 }
 

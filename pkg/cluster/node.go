@@ -105,6 +105,9 @@ func (c *Cluster) APIServerSANs() []string {
 
 // version is the version of a component in this cluster.
 func (c *Cluster) version(component string) string {
+	if component == "harbor" {
+		return c.Spec.Registry.Harbor.Version
+	}
 	v := map[string]string{
 		"etcd": c.Spec.Etcd.Version, "containerd": c.Spec.Runtime.Version, "runc": c.Versions.Runc,
 		"cni-plugins": c.Versions.CNI, "crictl": c.Versions.Crictl, "coredns": c.Versions.CoreDNS, "pause": c.Versions.Pause,
@@ -202,7 +205,8 @@ func (c *Cluster) Components(host string) []string {
 	add(master && !c.Kubeadm(), "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 	add(master, "kubectl")
 	add(h.Is(v1alpha1.RoleEtcd) && c.Spec.Etcd.Type == v1alpha1.TypeKubexm, "etcd")
-	add(h.Is(v1alpha1.RoleRegistry), "registry")
+	add(h.Is(v1alpha1.RoleRegistry) && !c.Harbor(), "registry")
+	add(RunsHarbor(c.Spec, h), "harbor")
 	return all
 }
 

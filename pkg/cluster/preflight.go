@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/runner"
 )
 
@@ -54,7 +55,10 @@ var machineChecks = []check{
 		}
 		return Finding{Found: "process 1 is not systemd", Needed: "systemd", Fix: "boot the machine with systemd"}
 	}},
-	{"arch", func(_ *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+	{"arch", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		if RunsHarbor(c.Spec, h) && f.Arch == "arm64" {
+			return Finding{Found: f.Arch, Needed: "amd64: Harbor is published for nothing else", Fix: "give another host the role registry, or choose spec.registry.type registry"}
+		}
 		if (h.Arch == "" || h.Arch == f.Arch) && (f.Arch == "amd64" || f.Arch == "arm64") {
 			return Finding{}
 		}
@@ -65,7 +69,7 @@ var machineChecks = []check{
 	}},
 	{"memory", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
 		need, limit := c.Spec.Preflight.MinWorkerMemoryMiB, "minWorkerMemoryMiB"
-		if h.Is(v1alpha1.RoleMaster) {
+		if h.Is(v1alpha1.RoleMaster) || RunsHarbor(c.Spec, h) { // Harbor's own least are 4 GB, too
 			need, limit = c.Spec.Preflight.MinMasterMemoryMiB, "minMasterMemoryMiB"
 		}
 		return atLeast(f.MemoryMiB, need, "%d MiB of memory", "give the machine more memory, or lower spec.preflight."+limit)
@@ -192,6 +196,9 @@ func (c *Cluster) ports(h *v1alpha1.Host) []int {
 	}
 	if h.Is(v1alpha1.RoleRegistry) {
 		ports = append(ports, c.RegistryPort())
+		if c.Harbor() {
+			ports = append(ports, config.HarborPorts()...)
+		}
 	}
 	return ports
 }

@@ -66,6 +66,21 @@ var systemChecks = []check{
 			Fix: "start one, or name servers in spec.system.ntpServers: kubexm then installs chrony",
 		})
 	}},
+	{"docker", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		compose, err := version.ParseGeneric(f.Compose)
+		switch found := (Finding{Needed: "Docker Engine and its plugin Compose 2, for Harbor"}); {
+		case !RunsHarbor(c.Spec, h):
+			return Finding{}
+		case !f.Docker || err != nil || !compose.AtLeast(version.MustParseGeneric("2.0")):
+			found.Found = map[bool]string{true: "docker.service active", false: "docker.service not active"}[f.Docker] + ", docker compose " + orText(f.Compose, "missing")
+			found.Fix = "install them (docs.docker.com/engine/install: docker-ce, docker-compose-plugin), and start them (systemctl enable --now docker): kubexm leaves Docker to its owner"
+			return found
+		case slices.Contains(f.Firewalls, "firewalld"):
+			found.Found, found.Fix = "firewalld active: when it is turned off, Docker's rules go with it", "turn it off yourself, and start Docker anew: systemctl disable --now firewalld; systemctl restart docker"
+			return found
+		}
+		return Finding{}
+	}},
 	{"selinux", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
 		if !f.Enforcing {
 			return Finding{}

@@ -14,8 +14,18 @@ import (
 	"github.com/kubexm/kubexm/pkg/util/secret"
 )
 
-// RegistryUser is who nodes are to the private registry, unless the configuration says so.
+// RegistryUser is who nodes are to the private registry, unless the configuration says so, or it is Harbor.
 const RegistryUser = "kubexm"
+
+// RunsHarbor reports whether a host runs Harbor: in Docker, which is not kubexm's, nor is its containerd.
+func RunsHarbor(s *v1alpha1.Spec, h *v1alpha1.Host) bool {
+	return h.Is(v1alpha1.RoleRegistry) && s.Registry.Type == v1alpha1.RegistryHarbor
+}
+
+// Harbor reports whether the private registry is Harbor.
+func (c *Cluster) Harbor() bool {
+	return c.Spec.Registry != nil && c.Spec.Registry.Type == v1alpha1.RegistryHarbor
+}
 
 // RegistryHost is the host of the private registry; empty: there is none.
 func (c *Cluster) RegistryHost() string {
@@ -42,9 +52,13 @@ func (c *Cluster) RegistryLogin() (user string, password secret.Secret) {
 	if a := c.Spec.Registry.Auth[c.Spec.Registry.PrivateRegistry]; a.Username != "" {
 		return a.Username, a.Password
 	}
-	password, err := c.Certs.Password(pki.Registry, RegistryUser)
+	user = RegistryUser
+	if c.Harbor() {
+		user = config.HarborAdmin
+	}
+	password, err := c.Certs.Password(pki.Registry, user)
 	c.Check(err)
-	return RegistryUser, password
+	return user, password
 }
 
 // RegistryCert describes the serving certificate of the private registry.
@@ -58,7 +72,7 @@ func (c *Cluster) Registry() resource.Registry {
 	user, password := c.RegistryLogin()
 	return resource.Registry{
 		Name: c.Spec.Registry.PrivateRegistry, Address: net.JoinHostPort(c.IP(c.RegistryHost()), strconv.Itoa(c.RegistryPort())),
-		CA: c.CA(pki.Registry).Cert, User: user, Password: password,
+		CA: c.CA(pki.Registry).Cert, User: user, Password: password, Harbor: c.Harbor(),
 	}
 }
 

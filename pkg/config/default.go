@@ -99,6 +99,11 @@ func defaultRegistry(s *v1alpha1.Spec) {
 		r := s.Registry
 		r.Type = cmp.Or(r.Type, v1alpha1.RegistryDistribution)
 		r.PrivateRegistry = cmp.Or(r.PrivateRegistry, "registry.kubexm.local")
+		if r.Type == v1alpha1.RegistryHarbor {
+			r.DataDir = cmp.Or(r.DataDir, "/data/harbor")
+			r.Harbor = cmp.Or(r.Harbor, &v1alpha1.Harbor{})
+			r.Harbor.Version = withV(cmp.Or(r.Harbor.Version, current.Harbor))
+		}
 		r.DataDir = cmp.Or(r.DataDir, "/var/lib/registry")
 	}
 	if s.Registry == nil {

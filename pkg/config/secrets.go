@@ -101,9 +101,9 @@ func (r *resolver) registries(ctx context.Context, all *v1alpha1.Registry) {
 		a := all.Auth[name]
 		r.written[a.PasswordFrom] = authPath(name) + ".passwordFrom"
 		r.read(ctx, a.PasswordFrom, &a.Password)
-		if a.PasswordFrom != nil && name == all.PrivateRegistry && len(a.Password.Reveal()) > longestPassword {
-			r.errs = append(r.errs, Error{Path: r.written[a.PasswordFrom], Msg: fmt.Sprintf("gives more than the %d bytes that a password may have", longestPassword)})
-			r.advice = append(r.advice, "give the private registry a shorter password there, or leave its log-in out: kubexm then makes one")
+		if bad := badPassword(all, a.Password.Reveal()); bad != "" && a.PasswordFrom != nil && name == all.PrivateRegistry {
+			r.errs = append(r.errs, Error{Path: r.written[a.PasswordFrom], Msg: "gives " + bad})
+			r.advice = append(r.advice, "give the private registry another password there, or leave its log-in out: kubexm then makes one")
 		}
 		all.Auth[name] = a
 	}

@@ -317,23 +317,24 @@ func TestWrittenSecrets(t *testing.T) {
 	golden.File(t, "testdata/TestWrittenSecrets.txt", err.Error()+"\nnext:\n"+fault.Advice(err)+"\n")
 }
 
-// TestLongRegistryPassword has a password by passwordFrom: only bcrypt, in the private registry, has a limit.
-func TestLongRegistryPassword(t *testing.T) {
+// TestRegistryPassword has a password by passwordFrom: only bcrypt, in the private registry, and Harbor's installer have limits.
+func TestRegistryPassword(t *testing.T) {
 	for name, tt := range map[string]struct {
-		registry string
-		bytes    int
-		want     string
+		kind, registry, password, want string
 	}{
-		"longest":    {"registry.example.com", 72, ""},
-		"too long":   {"registry.example.com", 73, "spec.registry.auth[registry.example.com].passwordFrom: gives more than the 72 bytes that a password may have"},
-		"of another": {"other.example.com", 73, ""},
+		"longest":    {"registry", "registry.example.com", strings.Repeat("$", 72), ""},
+		"too long":   {"registry", "registry.example.com", strings.Repeat("x", 73), "spec.registry.auth[registry.example.com].passwordFrom: gives more than the 72 bytes that a password may have"},
+		"of another": {"harbor", "other.example.com", strings.Repeat("$", 73), ""},
+		"of Harbor":  {"harbor", "registry.example.com", "aZ0._~@%+=:,/-", ""},
+		"not for it": {"harbor", "registry.example.com", "a b", "spec.registry.auth[registry.example.com].passwordFrom: " +
+			"gives other characters than the letters, digits and ._~@%+=:,/- that Harbor's installer can write down"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var c v1alpha1.Cluster
-			c.Spec.Registry = &v1alpha1.Registry{PrivateRegistry: "registry.example.com", Auth: map[string]v1alpha1.RegistryAuth{
+			c.Spec.Registry = &v1alpha1.Registry{Type: tt.kind, PrivateRegistry: "registry.example.com", Auth: map[string]v1alpha1.RegistryAuth{
 				tt.registry: {Username: "nodes", PasswordFrom: &v1alpha1.SecretSource{Exec: "pass show"}},
 			}}
-			_, err := ResolveSecrets(t.Context(), &c, func(context.Context, string) (string, error) { return strings.Repeat("x", tt.bytes) + "\n", nil })
+			_, err := ResolveSecrets(t.Context(), &c, func(context.Context, string) (string, error) { return tt.password + "\n", nil })
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || err.Error() != tt.want || fault.Advice(err) == "") {
 				t.Errorf("error %v, advice %q, want %q", err, fault.Advice(err), tt.want)
 			}

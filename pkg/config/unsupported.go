@@ -31,8 +31,6 @@ var unsupported = []struct {
 	{"spec.network.kubeRouter", ""},
 	{"spec.dns.nodeLocalDNS.enabled", "true"},
 	{"spec.dns.nodeLocalDNS.ip", ""},
-	{"spec.registry.type", "harbor"},
-	{"spec.registry.harbor", ""},
 	{"spec.storage", ""},
 	{"spec.addons", ""},
 }

@@ -32,6 +32,20 @@ func SplitRegistry(name string) (domain string, port int) {
 // longestPassword of the private registry, in bytes: bcrypt's limit.
 const longestPassword = 72
 
+// harborPassword is what Harbor's installer can write, unquoted, into the environment of its containers.
+var harborPassword = regexp.MustCompile(`^[A-Za-z0-9._~@%+=:,/-]*$`)
+
+// badPassword says what is wrong with a password of the private registry; empty: nothing.
+func badPassword(r *v1alpha1.Registry, password string) string {
+	switch {
+	case len(password) > longestPassword:
+		return fmt.Sprintf("more than the %d bytes that a password may have", longestPassword)
+	case r.Type == v1alpha1.RegistryHarbor && !harborPassword.MatchString(password):
+		return "other characters than the letters, digits and ._~@%+=:,/- that Harbor's installer can write down"
+	}
+	return ""
+}
+
 func authPath(name string) string { return "spec.registry.auth[" + name + "]" }
 
 // checkRegistry checks the private registry, and how nodes reach others.
@@ -43,10 +57,16 @@ func (k *checker) checkRegistry() {
 	if k.Registry == nil {
 		return
 	}
+	if k.Registry.Harbor != nil && k.Registry.Type != v1alpha1.RegistryHarbor {
+		k.fail("spec.registry.harbor", "", "is only for type harbor")
+	}
 	private := ""
 	if len(hosts) > 0 {
 		private = k.Registry.PrivateRegistry
 		k.checkPrivateRegistry(hosts[0])
+		if k.Registry.Type == v1alpha1.RegistryHarbor {
+			k.checkHarbor(hosts[0])
+		}
 	} else {
 		for field, value := range map[string]string{
 			"type": k.Registry.Type, "privateRegistry": k.Registry.PrivateRegistry, "dataDir": k.Registry.DataDir,
@@ -72,17 +92,20 @@ func (k *checker) checkRegistry() {
 	}
 }
 
+func (k *checker) isNode(host string) bool {
+	return slices.Contains(k.masters, host) || slices.Contains(hostsWith(k.Spec, v1alpha1.RoleWorker), host)
+}
+
 func (k *checker) checkPrivateRegistry(host string) {
 	const at = "spec.registry.privateRegistry"
 	name := k.Registry.PrivateRegistry
 	domain, port := SplitRegistry(name)
-	isNode := slices.Contains(k.masters, host) || slices.Contains(hostsWith(k.Spec, v1alpha1.RoleWorker), host)
 	switch {
 	case len(validation.IsDNS1123Subdomain(domain)) > 0 || looksNumeric.MatchString(domain) || !strings.Contains(domain, "."):
 		k.fail(at, name, "must be a DNS name with a dot in it, optionally with :port, like registry.kubexm.local")
 	case port == 0:
 		k.fail(at, name, "has no port between 1 and 65535 behind the colon")
-	case slices.Contains(takenPorts, port) || isNode && port == k.LoadBalancer.Port:
+	case slices.Contains(takenPorts, port) || k.isNode(host) && port == k.LoadBalancer.Port:
 		k.fail(at, name, "port %d is used on hosts by sshd, etcd or Kubernetes itself; take another, like 5000", port)
 	case domain == k.LoadBalancer.Domain:
 		k.fail(at, name, "is the name of the API server (spec.loadBalancer.domain)")
@@ -99,6 +122,36 @@ func (k *checker) checkPrivateRegistry(host string) {
 	}
 }
 
+// HarborAdmin is the user that Harbor has from the beginning.
+const HarborAdmin = "admin"
+
+// HarborPorts are the TCP ports that Harbor's containers take besides that of the registry: one that leads there, and one
+// for their logs.
+func HarborPorts() []int { return []int{80, 1514} }
+
+// checkHarbor checks what Harbor asks for.
+func (k *checker) checkHarbor(host string) {
+	r := k.Registry
+	if _, port := SplitRegistry(r.PrivateRegistry); slices.Contains(HarborPorts(), port) {
+		k.fail("spec.registry.privateRegistry", r.PrivateRegistry, "port %d is used by Harbor itself; take another, like 5000", port)
+	}
+	if user := r.Auth[r.PrivateRegistry].Username; user != "" && user != HarborAdmin {
+		k.fail(authPath(r.PrivateRegistry)+".username", user, "must be admin: Harbor has no other user when it starts")
+	}
+	if !isVersion(r.Harbor.Version) {
+		k.fail("spec.registry.harbor.version", r.Harbor.Version, "must be a whole version like %s", current.Harbor)
+	}
+	if k.isNode(host) {
+		k.fail(k.rolePath(v1alpha1.RoleRegistry), host, "is a node: Harbor needs Docker, whose containerd and that of a node want the same socket and directory; "+
+			"give Harbor a host that is neither master nor worker, or take type registry")
+	}
+	for i, h := range k.Hosts {
+		if h.Name == host && h.Arch == "arm64" {
+			k.fail(hostPath(i)+".arch", h.Arch, "Harbor is published for amd64 alone; take another host, or type registry")
+		}
+	}
+}
+
 func (k *checker) checkRegistryAuth(name string, a v1alpha1.RegistryAuth, private bool) {
 	at := authPath(name)
 	k.registryHost(at, name)
@@ -109,8 +162,8 @@ func (k *checker) checkRegistryAuth(name string, a v1alpha1.RegistryAuth, privat
 		k.fail(at, name, "a log-in is a username with a password, or with passwordFrom")
 	case strings.ContainsAny(a.Username, ":\n\r"):
 		k.fail(at+".username", a.Username, "must have neither a colon nor a line break in it")
-	case private && len(a.Password.Reveal()) > longestPassword:
-		k.fail(at+".password", "", "must have at most %d bytes", longestPassword)
+	case private && badPassword(k.Registry, a.Password.Reveal()) != "":
+		k.fail(at+".password", "", "has %s", badPassword(k.Registry, a.Password.Reveal()))
 	}
 	switch {
 	case a.CAFile == "":

@@ -26,6 +26,7 @@ type NodeParts struct {
 	Nginx      string
 	KubeVIP    string
 	Registry   string // of the project Distribution
+	Harbor     string
 }
 
 var current = NodeParts{
@@ -39,6 +40,7 @@ var current = NodeParts{
 	Nginx:      "1.30.4",
 	KubeVIP:    "v1.2.2",
 	Registry:   "v3.1.2",
+	Harbor:     "v2.15.2",
 }
 
 // versions has one line for each minor, oldest first; a newer one goes to the

@@ -72,6 +72,10 @@ func New(component, version, arch string) (Artifact, error) {
 	if arch != "amd64" && arch != "arm64" {
 		return Artifact{}, fmt.Errorf("%s: architecture %q is neither amd64 nor arm64", component, arch)
 	}
+	if c.AMD64 && arch != "amd64" {
+		return Artifact{}, fault.Advise(fmt.Errorf("%s is published for amd64 alone, and not for %s", component, arch),
+			"take a host of the other architecture for it, and give that in spec.hosts[].arch")
+	}
 	a.File = a.expand(c.File)
 	return a, nil
 }

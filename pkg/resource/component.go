@@ -1,12 +1,15 @@
 package resource
 
+import "strings"
+
 // Component is how one program is published upstream. In its texts {version}
 // stands for the version without its v, {arch} for amd64 or arm64 and {file} for the expanded File.
 type Component struct {
 	Name    string   // also the name on a machine of a program published bare
 	Base    string   // URL of the folder that holds File and Sums
 	File    string   // name of the file, upstream and in the store
-	Sums    string   // name of the file with the SHA-256: a bare sum, or lines as of sha256sum
+	Sums    string   // name of the file with the SHA-256: a bare sum, or lines as of sha256sum; or a URL of its own
+	AMD64   bool     // it is published for amd64 alone
 	Members []string // path.Match patterns of the programs wanted from the archive; none: File is the program
 }
 
@@ -65,7 +68,24 @@ func Components() []Component {
 			Sums:    "{file}.sha256",
 			Members: []string{"registry"},
 		},
+		{
+			Name: "harbor",
+			Base: github + "goharbor/harbor/releases/download/v{version}/",
+			File: "harbor-offline-installer-v{version}.tgz",
+			// https://docs.github.com/en/rest/releases/releases#get-a-release-by-tag-name: nothing with a SHA-256 is beside it.
+			Sums:    "https://api.github.com/repos/goharbor/harbor/releases/tags/v{version}",
+			AMD64:   true,
+			Members: []string{"harbor/harbor.v{version}.tar.gz", "harbor/prepare", "harbor/common.sh"},
+		},
 	}
+}
+
+// sums is the URL of what has the checksum.
+func (c Component) sums() string {
+	if strings.HasPrefix(c.Sums, "https://") {
+		return c.Sums
+	}
+	return c.Base + c.Sums
 }
 
 // kubernetes is a program of a Kubernetes release, published bare.

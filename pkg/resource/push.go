@@ -63,6 +63,9 @@ func (p *pushing) push(ctx context.Context, ref string, tree []ocispec.Descripto
 	if err != nil {
 		return err
 	}
+	if err := p.makeProject(ctx, place); err != nil {
+		return err
+	}
 	repo, top := p.repository(place), tree[0]
 	err = oras.CopyGraph(ctx, p, repo, top, oras.CopyGraphOptions{
 		Concurrency: 4,

@@ -35,6 +35,7 @@ type Registry struct {
 	CA       []byte `json:"-"` // PEM, of the authority that signed its certificate
 	User     string
 	Password secret.Secret `json:"-"`
+	Harbor   bool          `json:",omitempty"` // it is Harbor, where the user is its administrator
 
 	Dial func(ctx context.Context, network, address string) (net.Conn, error) `json:"-"` // nil: from this machine
 }
@@ -96,11 +97,23 @@ func (c client) repository(place registry.Reference) *remote.Repository {
 	return &remote.Repository{Client: c, Reference: place}
 }
 
-// Ping asks whether the registry answers, and knows the user.
+// Unit is the systemd unit that runs the registry on its host.
+func (r Registry) Unit() string {
+	if r.Harbor {
+		return "harbor"
+	}
+	return "registry"
+}
+
+// Ping asks whether the registry answers, and knows the user; and whether all parts of Harbor are well.
 func (r Registry) Ping(ctx context.Context) error {
 	c := r.connect()
 	defer c.close()
-	return r.explain(c.all().Ping(ctx))
+	err := c.all().Ping(ctx)
+	if err == nil && r.Harbor {
+		err = c.healthy(ctx)
+	}
+	return r.explain(err)
 }
 
 // explain says what to do about an error of the registry. One of the way there may pass.
@@ -111,10 +124,13 @@ func (r Registry) explain(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &refused) && (refused.StatusCode == http.StatusUnauthorized || refused.StatusCode == http.StatusForbidden):
-		return fault.Advise(fmt.Errorf("registry %s does not let user %s in: %w", r.Name, r.User, err),
-			"run kubexm create cluster again: it brings the registry's users to what the configuration says")
+		advice := "run kubexm create cluster again: it brings the registry's users to what the configuration says"
+		if r.Harbor {
+			advice = "Harbor keeps the password that it had when it first started, or was given since on its web page: give that one in spec.registry.auth"
+		}
+		return fault.Advise(fmt.Errorf("registry %s does not let user %s in: %w", r.Name, r.User, err), advice)
 	case errors.As(err, &broken), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return fault.Transient(fault.Advise(fmt.Errorf("registry %s: %w", r.Name, err), "see on its host whether it runs: journalctl -u registry"))
+		return fault.Transient(fault.Advise(fmt.Errorf("registry %s: %w", r.Name, err), "see on its host whether it runs: journalctl -u "+r.Unit()))
 	}
 	return fmt.Errorf("registry %s: %w", r.Name, err)
 }
@@ -271,6 +287,10 @@ func (s *Store) Lacks(ctx context.Context, r Registry, refs ...string) ([]string
 		g.Go(func() error {
 			place, err := r.place(ref)
 			if err != nil {
+				return err
+			}
+			if there, err := c.hasProject(ctx, place); err != nil || !there {
+				lacks[i] = true
 				return err
 			}
 			have, err := c.repository(place).Resolve(ctx, place.Reference)

@@ -34,9 +34,12 @@ type private struct {
 }
 
 func newPrivate(t *testing.T) *private {
+	return servePrivate(t, registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+}
+
+func servePrivate(t *testing.T, inner http.Handler) *private {
 	t.Helper()
 	p := &private{sent: map[string]int{}}
-	inner := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if user, password, _ := r.BasicAuth(); user != "nodes" || password != "hunter2" {
 			w.Header().Set("WWW-Authenticate", `Basic realm="test"`)

@@ -22,11 +22,14 @@ func TestArtifacts(t *testing.T) {
 			version = "v1.2.3-flannel4"
 		}
 		for _, arch := range []string{"amd64", "arm64"} {
+			if c.AMD64 && arch != "amd64" {
+				continue
+			}
 			a, err := New(c.Name, version, arch)
 			if err != nil {
 				t.Fatal(err)
 			}
-			fmt.Fprintf(&out, "%s\n  %s\n  %s\n  members:", a.key(), a.expand(c.Base+c.File), a.expand(c.Base+c.Sums))
+			fmt.Fprintf(&out, "%s\n  %s\n  %s\n  members:", a.key(), a.expand(c.Base+c.File), a.expand(c.sums()))
 			for _, m := range c.Members {
 				fmt.Fprintf(&out, " %s as %s", a.expand(m), a.member(m))
 			}
@@ -39,7 +42,7 @@ func TestArtifacts(t *testing.T) {
 func TestNewRefuses(t *testing.T) {
 	var out strings.Builder
 	for _, a := range [][3]string{
-		{"kubelett", "1.2.3", "amd64"}, {"kubelet", "latest", "amd64"}, {"kubelet", "1/../../x", "amd64"}, {"kubelet", "", "amd64"}, {"kubelet", "1.2.3", "x86_64"},
+		{"kubelett", "1.2.3", "amd64"}, {"kubelet", "latest", "amd64"}, {"kubelet", "1/../../x", "amd64"}, {"kubelet", "", "amd64"}, {"kubelet", "1.2.3", "x86_64"}, {"harbor", "1.2.3", "arm64"},
 	} {
 		_, err := New(a[0], a[1], a[2])
 		out.WriteString(told(err))
@@ -95,6 +98,9 @@ func TestParseSum(t *testing.T) {
 		"SHA-512":          {sum + sum + "  runc.amd64\n", ""},
 		"a page":           {"<html>not found</html>", ""},
 		"nothing":          {"", ""},
+		"of a release":     {`{"assets": [{"name": "runc.arm64", "digest": "sha256:` + other + `"}, {"name": "runc.amd64", "digest": "sha256:` + sum + `"}]}`, sum},
+		"none yet":         {`{"assets": [{"name": "runc.amd64", "digest": null}]}`, ""},
+		"other digest":     {`{"assets": [{"name": "runc.amd64", "digest": "sha512:` + sum + sum + `"}]}`, ""},
 	} {
 		if got := parseSum(tt.text, "runc.amd64"); got != tt.want {
 			t.Errorf("%s: got %q, want %q", name, got, tt.want)

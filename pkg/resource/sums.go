@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/url"
@@ -29,7 +30,7 @@ func (s *Store) Resolve(ctx context.Context, a Artifact) (Artifact, error) {
 		return a, err
 	}
 	var sum, from string
-	err = tryAll(ctx, s.retry, s.source.places(a.expand(c.Base+c.Sums)), func(place string) (err error) {
+	err = tryAll(ctx, s.retry, s.source.places(a.expand(c.sums())), func(place string) (err error) {
 		sum, err = s.published(ctx, place, a.File)
 		from = redacted(place)
 		return err
@@ -85,7 +86,7 @@ func (s *Store) published(ctx context.Context, url, file string) (string, error)
 	return "", fmt.Errorf("GET %s: no SHA-256 of %s in the answer", redacted(url), file)
 }
 
-// parseSum finds the SHA-256 of file in a text that is a bare sum or has lines as of sha256sum.
+// parseSum finds the SHA-256 of file in a text that is a bare sum, has lines as of sha256sum, or is what GitHub's API says of a release.
 func parseSum(text, file string) string {
 	if bare := strings.Fields(text); len(bare) == 1 && isSum(bare[0]) {
 		return strings.ToLower(bare[0])
@@ -94,6 +95,15 @@ func parseSum(text, file string) string {
 		f := strings.Fields(line)
 		if len(f) == 2 && isSum(f[0]) && path.Base(strings.TrimPrefix(f[1], "*")) == file {
 			return strings.ToLower(f[0])
+		}
+	}
+	var release struct {
+		Assets []struct{ Name, Digest string }
+	}
+	_ = json.Unmarshal([]byte(text), &release) // what is no JSON has no assets
+	for _, a := range release.Assets {
+		if sum, ok := strings.CutPrefix(a.Digest, "sha256:"); ok && a.Name == file && isSum(sum) {
+			return strings.ToLower(sum)
 		}
 	}
 	return ""

@@ -38,6 +38,8 @@ type Facts struct {
 	TimeServices   []string          `json:"timeServices"` // that run
 	Firewalls      []string          `json:"firewalls"`    // that are on
 	Keepalived     bool              `json:"keepalived"`   // runs
+	Docker         bool              `json:"docker"`       // Docker Engine runs
+	Compose        string            `json:"compose"`      // version of docker compose; empty: there is none
 	Enforcing      bool              `json:"enforcing"`    // SELinux refuses what its policy does not allow
 	Listening      map[int]string    `json:"listening"`    // TCP port: process that listens; empty: the kernel, as for NFS
 	Features       map[string]bool   `json:"features"`     // what the kernel can do, see Feature*
@@ -68,9 +70,9 @@ var featureOf = map[string]string{
 	"ip_vs_in": FeatureIPVS, "ip_vs_in_hook": FeatureIPVS, "vxlan_xmit": FeatureVXLAN,
 }
 
-// factUnits are asked whether they run: time services, a firewall, and keepalived. Of ufw its
+// factUnits are asked whether they run: time services, a firewall, keepalived and Docker. Of ufw its
 // own configuration is asked: its unit runs without rules, too.
-var factUnits = []string{"chronyd", "chrony", "ntpd", "ntp", "ntpsec", "openntpd", "systemd-timesyncd", "firewalld", "keepalived"}
+var factUnits = []string{"chronyd", "chrony", "ntpd", "ntp", "ntpsec", "openntpd", "systemd-timesyncd", "firewalld", "keepalived", "docker"}
 
 // capSysResource is the bit of CAP_SYS_RESOURCE, linux/capability.h.
 const capSysResource = 24
@@ -149,6 +151,7 @@ s nameservers; grep -s '^nameserver' /etc/resolv.conf
 s resolves; timeout 1 getent ahostsv4 "$(cat /proc/sys/kernel/hostname)" 2>/dev/null
 s proxy; if [ -n "${HTTP_PROXY:-}${http_proxy:-}${HTTPS_PROXY:-}${https_proxy:-}" ]; then echo set=yes; fi; echo "no=${NO_PROXY:-${no_proxy:-}}"
 s active; systemctl is-active %[3]s 2>/dev/null
+s compose; docker compose version --short 2>/dev/null
 s ufw; grep -si '^ENABLED=yes' /etc/ufw/ufw.conf
 s selinux; cat /sys/fs/selinux/enforce 2>/dev/null
 s listening; ss -ltnp 2>/dev/null
@@ -211,6 +214,7 @@ func parseFacts(out string) *Facts {
 		PackageManager: strings.TrimSuffix(first("pm"), "-get"), Listening: map[int]string{}, Features: map[string]bool{},
 		Clock: int64(number(first("clock"))), Leftovers: sec["leftovers"], Filled: sec["filled"], Env: keyValues(sec["env"]),
 		ProductUUID: strings.ToLower(first("product")), Container: strings.TrimPrefix(first("container"), "none"), Enforcing: first("selinux") == "1",
+		Compose: strings.TrimPrefix(first("compose"), "v"),
 	}
 	f.Capabilities, _ = strconv.ParseUint(field(first("caps"), 1), 16, 64)
 	for _, l := range skipFirst(sec["swaps"]) {
@@ -265,6 +269,8 @@ func (f *Facts) services(sec map[string][]string) {
 			f.Firewalls = append(f.Firewalls, factUnits[i])
 		case factUnits[i] == "keepalived":
 			f.Keepalived = true
+		case factUnits[i] == "docker":
+			f.Docker = true
 		default:
 			f.TimeServices = append(f.TimeServices, factUnits[i])
 		}

@@ -67,6 +67,9 @@ func Images(c *cluster.Cluster, hosts []string) plan.Task {
 // Registry runs the private registry.
 func Registry(c *cluster.Cluster) plan.Task {
 	return on("service", c.Hosts(v1alpha1.RoleRegistry), func(h string) []step.Step {
+		if c.Harbor() {
+			return []step.Step{registry.HarborInstaller(c, h), registry.DataDir(c), registry.Harbor(c, h), registry.HarborService(c, h), registry.Answers(c)}
+		}
 		return []step.Step{registry.Programs(c, h), registry.DataDir(c), registry.Service(c, h), registry.Answers(c)}
 	})
 }
@@ -245,6 +248,9 @@ func AddonsReady(c *cluster.Cluster) plan.Task {
 // Clean takes the cluster off hosts.
 func Clean(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("clean", hosts, func(h string) []step.Step {
+		if cluster.RunsHarbor(c.Spec, c.Host(h)) { // containers, mounts and packet filters are Docker's
+			return []step.Step{cleanup.Services(c, h), registry.HarborGone(), cleanup.Data(c, h), cleanup.Restored{}}
+		}
 		return []step.Step{cleanup.Pods(), cleanup.Services(c, h), cleanup.Groups(), cleanup.Mounts(c), cleanup.Network(), cleanup.Data(c, h), cleanup.Restored{}}
 	})
 }

@@ -50,8 +50,12 @@ var data = map[string][]any{
 	"loadbalancer/kube-vip": {vip("arp"), vip("bgp")},
 	"kubernetes/rbac":       {struct{ AdminGroup, KubeletClientUser string }{"kubeadm:cluster-admins", "kube-apiserver-kubelet-client"}},
 	"registry/config":       {map[string]any{"Dir": "/var/lib/registry", "Port": 443, "Secret": "ABC", "Cert": "/etc/registry/tls.crt", "Key": "/etc/registry/tls.key", "Users": "/etc/registry/htpasswd"}},
-	"systemd/dropin":        {unit{Command: "/usr/local/bin/etcd"}, full},
-	"systemd/unit":          {unit{Description: "etcd", Documentation: "https://etcd.io", Type: "notify"}, full},
+	"registry/harbor": {map[string]any{
+		"Host": "registry.kubexm.local", "Port": 443, "Cert": "/etc/registry/tls.crt", "Key": "/etc/registry/tls.key", "Admin": "ABC", "Database": "DEF",
+		"Dir": "/data/harbor", "Version": "2.15.0",
+	}},
+	"systemd/dropin": {unit{Command: "/usr/local/bin/etcd"}, full},
+	"systemd/unit":   {unit{Description: "etcd", Documentation: "https://etcd.io", Type: "notify"}, full},
 }
 
 var full = unit{

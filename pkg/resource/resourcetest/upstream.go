@@ -39,7 +39,7 @@ func New() *Upstream {
 // those to take instead.
 func (u *Upstream) Sources() map[string]string {
 	return map[string]string{
-		"https://dl.k8s.io/": u.URL + "/dl.k8s.io/", "https://github.com/": u.URL + "/github.com/",
+		"https://dl.k8s.io/": u.URL + "/dl.k8s.io/", "https://github.com/": u.URL + "/github.com/", "https://api.github.com/": u.URL + "/api.github.com/",
 		"registry.k8s.io": u.URL + "/registry.k8s.io", "ghcr.io": u.URL + "/ghcr.io", "docker.io": u.URL + "/docker.io",
 		"http://deb.debian.org/": u.URL + "/deb.debian.org/",
 	}
@@ -99,6 +99,12 @@ func published(file string) []byte {
 		return archive("", "crictl")
 	case strings.HasPrefix(name, "registry_"):
 		return archive("", "registry")
+	case strings.HasPrefix(name, "harbor-offline-installer-"):
+		version := strings.TrimSuffix(strings.TrimPrefix(name, "harbor-offline-installer-"), ".tgz")
+		return archive("harbor/", "harbor."+version+".tar.gz", "prepare", "common.sh", "install.sh")
+	case strings.HasPrefix(file, "/api.github.com/"): // of Harbor alone
+		asset := "harbor-offline-installer-" + name + ".tgz"
+		return fmt.Appendf(nil, `{"assets": [{"name": %q, "digest": "sha256:%x"}]}`, asset, sha256.Sum256(published("/"+asset)))
 	}
 	return []byte("program " + file)
 }

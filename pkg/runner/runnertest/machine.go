@@ -68,7 +68,7 @@ var initialSysctls = map[string]string{
 func newHost(name, manager string, systemdVersion int, kernelRelease string, pm map[string]Command) *Host {
 	h := &Host{
 		Name: name, Manager: manager, Systemd: systemdVersion, Kernel: kernelRelease, Machine: "x86_64", CPUs: 4, MemoryMiB: 7941, DiskMiB: 40960,
-		Commands: map[string]Command{"openssl": nil, "chronyc": nil, "ufw": nil, "firewall-cmd": nil, "setenforce": nil},
+		Commands: map[string]Command{"openssl": nil, "chronyc": nil, "ufw": nil, "firewall-cmd": nil, "setenforce": nil, "docker": nil},
 		OnStart:  map[string]func(*Host) error{"containerd.service": startContainerd, "kubelet.service": startKubelet},
 		OnStop:   map[string]func(*Host){"kubelet.service": stopKubelet}, Repo: nodePackages(),
 		Modules: map[string]bool{

@@ -40,21 +40,23 @@ const shims = `shims() { for g in /sys/fs/cgroup/system.slice/containerd.service
 if [ -f "$g/cgroup.procs" ]; then cat "$g/cgroup.procs"; fi; done; }
 `
 
-// Services stops the units that kubexm may have made, and what they left running.
+// Services stops the units that kubexm may have made, and what they left running. Where Harbor runs, containerd is Docker's.
 func Services(c *cluster.Cluster, host string) step.Step {
-	units := "kubelet kube-proxy kube-scheduler kube-controller-manager kube-apiserver containerd"
+	units, shims := "kubelet kube-proxy kube-scheduler kube-controller-manager kube-apiserver containerd", shims
+	if cluster.RunsHarbor(c.Spec, c.Host(host)) {
+		units, shims = "harbor", "shims() { :; }\n"
+	} else if c.Host(host).Is(v1alpha1.RoleRegistry) {
+		units += " registry"
+	}
 	if !c.ExternalEtcd() { // which may run on this machine, too
 		units += " etcd"
-	}
-	if c.Host(host).Is(v1alpha1.RoleRegistry) {
-		units += " registry"
 	}
 	return step.With(step.Command{
 		What:   "no services",
 		Unless: shims + "for u in " + units + `; do if systemctl is-active -q $u; then exit 1; fi; done; [ -z "$(shims)" ]`,
 		Run: shims + "systemctl stop " + units + ` 2>/dev/null || true
 while p=$(shims); [ -n "$p" ]; do kill -KILL $p 2>/dev/null || true; done`,
-	}, step.Options{Timeout: time.Minute})
+	}, step.Options{Timeout: 3 * time.Minute}) // systemd waits for half of it at most
 }
 
 // Groups removes the control groups of pods. systemd removes its own; the kubelet
@@ -124,15 +126,21 @@ case "$(stat -c %d "$e") $e" in */lost+found) ;; "$dev "*) echo "$e";; esac; fi;
 // Data removes what the services wrote, on no other file system than that of each directory. One
 // that is a mount point or a link is emptied.
 func Data(c *cluster.Cluster, host string) step.Step {
-	dirs := runner.Quote(append(cluster.DataDirs(c.Spec, c.Host(host)), "/etc/kubernetes", "/var/lib/kubelet", "/var/lib/cni", "/run/flannel", "/run/containerd",
-		"/var/lib/kube-proxy", "/var/log/pods", "/var/log/containers", "/etc/cni/net.d/10-flannel.conflist", "/opt/cni/bin/flannel", "/run/lock/kubexm-kubeadm", "/run/nri")...)
+	all := append(cluster.DataDirs(c.Spec, c.Host(host)), "/etc/kubernetes", "/var/lib/kubelet", "/var/lib/cni", "/run/flannel", "/var/lib/kube-proxy",
+		"/var/log/pods", "/var/log/containers", "/etc/cni/net.d/10-flannel.conflist", "/opt/cni/bin/flannel", "/run/lock/kubexm-kubeadm")
+	empty := "/etc/cni/net.d /etc/cni /run/netns"
+	if !cluster.RunsHarbor(c.Spec, c.Host(host)) {
+		all = append(all, "/run/containerd", "/run/nri")
+		empty += " /opt/containerd/bin /opt/containerd/lib /opt/containerd"
+	}
+	dirs := runner.Quote(all...)
 	return step.Command{
 		What:   "no data of the cluster",
 		Unless: left + "for d in " + dirs + `; do if [ -f "$d" ] || { [ -d "$d" ] && [ -n "$(left "$d")" ]; }; then exit 1; fi; done`,
 		Run: left + `one=; if rm -f --one-file-system /nonexistent 2>/dev/null; then one=--one-file-system; fi; bad=0
 for d in ` + dirs + `; do if [ -d "$d" ]; then left "$d" | (rc=0; while IFS= read -r e; do rm -rf $one "$e" || rc=1; done; exit $rc) || bad=1
 rmdir "$d" 2>/dev/null || true; else rm -f "$d"; fi; done
-rmdir /etc/cni/net.d /etc/cni /opt/containerd/bin /opt/containerd/lib /opt/containerd /run/netns 2>/dev/null || true; exit $bad`,
+rmdir ` + empty + ` 2>/dev/null || true; exit $bad`,
 	}
 }
 

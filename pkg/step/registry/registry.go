@@ -29,9 +29,13 @@ func Programs(c *cluster.Cluster, host string) step.Step {
 	return step.With(u, step.Options{Limit: step.LimitTransfer})
 }
 
-// DataDir makes the directory of the images.
+// DataDir makes the directory of the images. The containers of Harbor, with users of their own, see it as a whole.
 func DataDir(c *cluster.Cluster) step.Step {
-	return step.Dir{Path: c.Spec.Registry.DataDir, Mode: 0o700}
+	d := step.Dir{Path: c.Spec.Registry.DataDir, Mode: 0o700}
+	if c.Harbor() {
+		d.Mode = 0o755
+	}
+	return d
 }
 
 // files are the configuration, the certificate and the users of the registry.
@@ -68,9 +72,13 @@ func Service(c *cluster.Cluster, host string) step.Step {
 	return unit
 }
 
-// Answers waits until the registry answers on its host.
+// Answers waits until the registry answers on its host. Harbor makes a database first.
 func Answers(c *cluster.Cluster) step.Step {
-	return step.With(answers{Registry: c.Registry()}, step.Options{Timeout: time.Minute})
+	patience := time.Minute
+	if c.Harbor() {
+		patience = 10 * time.Minute
+	}
+	return step.With(answers{Registry: c.Registry()}, step.Options{Timeout: patience})
 }
 
 type answers struct{ Registry resource.Registry }
@@ -88,8 +96,8 @@ func (a answers) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, 
 		for pause := 50 * time.Millisecond; why != nil; pause = min(2*pause, time.Second) {
 			select {
 			case <-ctx.Done():
-				err := fmt.Errorf("%w: %w\n%s", context.Cause(ctx), why, step.Journal(context.WithoutCancel(ctx), r, "registry"))
-				return fault.Advise(err, "look at the host: journalctl -u registry")
+				err := fmt.Errorf("%w: %w\n%s", context.Cause(ctx), why, step.Journal(context.WithoutCancel(ctx), r, a.Registry.Unit()))
+				return fault.Advise(err, "look at the host: journalctl -u "+a.Registry.Unit())
 			case <-time.After(pause):
 				why = a.Registry.Ping(ctx)
 			}

@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
@@ -10,7 +11,7 @@ import (
 )
 
 // random is what differs from cluster to cluster.
-var random = regexp.MustCompile(`\$2a\$\S+|\b[A-Z2-7]{26}\b`)
+var random = regexp.MustCompile(`\$2a\$\S+|\b[A-Z2-7]{26}\b|\b[0-9a-f]{16}\b`)
 
 // TestRendered shows what the registry's host gets. The hash of a password is the same from run to run.
 func TestRendered(t *testing.T) {
@@ -18,10 +19,14 @@ func TestRendered(t *testing.T) {
 		"defaults": "",
 		"configured": "  registry: {privateRegistry: \"images.example.com:5000\", dataDir: /data/registry, " +
 			"auth: {\"images.example.com:5000\": {username: nodes, password: hunter2}}}\n",
+		"harbor": "  registry: {type: harbor, privateRegistry: \"images.example.com:5000\", auth: {\"images.example.com:5000\": {username: admin, password: hunter2}}}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := clustertest.New(t, "  roleGroups: {registry: [node2]}\n"+spec, nil)
+			c := clustertest.Parse(t, strings.Replace(clustertest.Alone, "master, worker]}]", "master, etcd, worker]}, {name: node2, address: 10.0.0.12, roles: [registry]}]", 1)+spec, nil)
 			text := func() string {
+				if c.Harbor() {
+					return clustertest.Text(registry.HarborInstaller(c, "node2"), registry.DataDir(c), registry.Harbor(c, "node2"), registry.HarborService(c, "node2"), registry.Answers(c), registry.HarborGone())
+				}
 				return clustertest.Text(registry.Programs(c, "node2"), registry.DataDir(c), registry.Service(c, "node2"), registry.Answers(c), registry.Images(c, c.AllImages()))
 			}
 			once := text()

@@ -4,16 +4,19 @@ import "github.com/kubexm/kubexm/pkg/util/secret"
 
 // Registry configures a private image registry and how nodes reach registries.
 type Registry struct {
-	// What runs on the registry host: registry is that of the project Distribution. Default: registry.
+	// What runs on the registry host: registry is that of the project Distribution. harbor is Harbor, from its offline installer; it
+	// needs Docker Engine with Compose 2, which kubexm does not install, on an amd64 host that is no node. Default: registry.
 	Type string `json:"type,omitempty" jsonschema:"enum=registry,enum=harbor"`
 	// Name of the private registry, which the host with the role registry runs; with a port where that is not 443. All nodes take
 	// images from there, by the names that they have elsewhere. In it these follow its own:
 	// registry.kubexm.local/registry.k8s.io/pause:3.10. /etc/hosts of every host knows it. Default: registry.kubexm.local.
 	PrivateRegistry string `json:"privateRegistry,omitempty"`
-	// Directory of the images on the registry host. Default: /var/lib/registry.
+	// Directory of the images on the registry host; Harbor has its database and its logs there, too.
+	// Default: /var/lib/registry, for harbor /data/harbor.
 	DataDir string `json:"dataDir,omitempty"`
 	// Log-in of nodes by registry, like registry.example.com:5000. That of the private registry is by default the user kubexm,
-	// with a password that is made once and kept in the cluster's directory on the control machine.
+	// with a password that is made once and kept in the cluster's directory on the control machine. In Harbor the user is admin;
+	// Harbor takes the password given here when it first starts, and keeps it.
 	Auth map[string]RegistryAuth `json:"auth,omitempty"`
 	// Mirrors for nodes by registry, tried in order: {docker.io: ["https://mirror.example.com"]}. A path comes before the names of images
 	// ("https://mirror.example.com/hub" has library/nginx as hub/library/nginx). The registry itself is asked last, but
@@ -21,7 +24,7 @@ type Registry struct {
 	Mirrors map[string][]string `json:"mirrors,omitempty"`
 	// Registries, and hosts of mirrors, whose certificate nodes do not check, or that speak plain HTTP.
 	Insecure []string `json:"insecure,omitempty"`
-	// For type harbor.
+	// Only for type harbor.
 	Harbor *Harbor `json:"harbor,omitempty"`
 }
 
@@ -45,14 +48,8 @@ type RegistryAuth struct {
 
 // Harbor configures Harbor.
 type Harbor struct {
-	// Version, like v2.15.2.
+	// Version, like v2.15.2. Default: the one that this kubexm knows.
 	Version string `json:"version,omitempty"`
-	// Password of the user admin.
-	AdminPassword secret.Secret `json:"adminPassword,omitzero"`
-	// Where the password of the user admin is read from.
-	AdminPasswordFrom *SecretSource `json:"adminPasswordFrom,omitempty"`
-	// Directory of the data on the registry hosts. Default: /data/harbor.
-	DataDir string `json:"dataDir,omitempty"`
 }
 
 // Storage lists the storage classes to install; those given are installed.
