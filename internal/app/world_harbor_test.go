@@ -85,7 +85,7 @@ func docker(c *runnertest.Call) int {
 			return c.Failf(1, "open %s: no such file or directory", last)
 		}
 		tag := ":" + strings.TrimSuffix(version, ".tar.gz")
-		edit(c.Host, dockerImages, ours("goharbor/"), "goharbor/prepare"+tag, "goharbor/harbor-log"+tag, "goharbor/harbor-core"+tag)
+		edit(c.Host, dockerImages, func(string) bool { return false }, "goharbor/prepare"+tag, "goharbor/harbor-log"+tag, "goharbor/harbor-core"+tag)
 	case has("image inspect "):
 		for _, name := range c.Args[3:] {
 			if !slices.Contains(list(c.Host, dockerImages), name) {
@@ -104,7 +104,7 @@ func docker(c *runnertest.Call) int {
 		}
 	case has("rm -f "):
 		edit(c.Host, dockerContainers, func(name string) bool { return name == last })
-	case has("compose -f /opt/harbor/docker-compose.yml down -v"):
+	case has("compose -f /opt/harbor/docker-compose.yml down -v --remove-orphans"):
 		edit(c.Host, dockerContainers, ours("harbor-"))
 	default:
 		return c.Unknown()
@@ -127,16 +127,20 @@ type harborConfig struct {
 
 // prepare makes what Harbor's own does, in a container, from harbor.yml.
 func prepare(c *runnertest.Call) int {
-	image := slices.IndexFunc(list(c.Host, dockerImages), func(name string) bool { return strings.HasPrefix(name, "goharbor/prepare:") })
+	tag := ""
+	for _, name := range list(c.Host, dockerImages) { // the newest, which it came with
+		if t, is := strings.CutPrefix(name, "goharbor/prepare"); is {
+			tag = t
+		}
+	}
 	text, _ := c.Get("/opt/harbor/harbor.yml")
 	var conf harborConfig
 	err := yaml.Unmarshal([]byte(text), &conf)
 	crt, ok1 := c.Get(conf.HTTPS.Certificate)
 	key, ok2 := c.Get(conf.HTTPS.Key)
-	if err != nil || !ok1 || !ok2 || image < 0 || conf.Database.Password == "" || conf.HTTPS.Port != 443 {
+	if err != nil || !ok1 || !ok2 || tag == "" || conf.Database.Password == "" || conf.HTTPS.Port != 443 {
 		return c.Failf(1, "Error happened in config validation: %v", err)
 	}
-	tag := strings.TrimPrefix(list(c.Host, dockerImages)[image], "goharbor/prepare")
 	for p, text := range map[string]string{
 		"/opt/harbor/common/config/core/env": "HARBOR_ADMIN_PASSWORD=" + conf.Admin + "\n", "/opt/harbor/input/harbor.yml": text,
 		conf.Data + "/secret/cert/server.crt": crt, conf.Data + "/secret/cert/server.key": key,

@@ -151,7 +151,7 @@ s nameservers; grep -s '^nameserver' /etc/resolv.conf
 s resolves; timeout 1 getent ahostsv4 "$(cat /proc/sys/kernel/hostname)" 2>/dev/null
 s proxy; if [ -n "${HTTP_PROXY:-}${http_proxy:-}${HTTPS_PROXY:-}${https_proxy:-}" ]; then echo set=yes; fi; echo "no=${NO_PROXY:-${no_proxy:-}}"
 s active; systemctl is-active %[3]s 2>/dev/null
-s compose; docker compose version --short 2>/dev/null
+s compose; /usr/bin/docker compose version --short 2>/dev/null
 s ufw; grep -si '^ENABLED=yes' /etc/ufw/ufw.conf
 s selinux; cat /sys/fs/selinux/enforce 2>/dev/null
 s listening; ss -ltnp 2>/dev/null

@@ -76,7 +76,7 @@ func HarborService(c *cluster.Cluster, host string) step.Step {
 	return step.Unit{
 		Name: "harbor", Description: "Private image registry Harbor", Documentation: "https://goharbor.io/docs", After: "docker.service",
 		Command:  docker + " up",
-		Settings: []string{"ExecStop=" + docker + " down -v", "StandardOutput=null", "StandardError=journal"}, // the logs are in the data directory
+		Settings: []string{"ExecStop=" + docker + " down -v --remove-orphans", "StandardOutput=null", "StandardError=journal"}, // the logs are in the data directory
 		Reads:    []step.Step{HarborInstaller(c, host), Harbor(c, host)},
 	}.Service()
 }
@@ -88,7 +88,7 @@ func HarborGone() step.Step {
 	return step.Command{
 		What:   "no Harbor",
 		Unless: "! systemctl is-active -q docker || [ -z \"$(" + containers + "; " + images + ")\" ]",
-		Run: "if [ -f " + compose + " ]; then docker compose -f " + compose + " down -v >&2; fi\n" +
+		Run: "if [ -f " + compose + " ]; then docker compose -f " + compose + " down -v --remove-orphans >&2; fi\n" +
 			"for c in $(" + containers + "); do docker rm -f \"$c\" >&2; done; for i in $(" + images + "); do docker image rm \"$i\" >&2; done",
 	}
 }
