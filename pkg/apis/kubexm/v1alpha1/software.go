@@ -164,6 +164,7 @@ type Source struct {
 	// What to take instead: URL prefix by URL prefix, registry by registry
 	// ({"https://dl.k8s.io": "https://mirror.example.com/k8s", registry.k8s.io: mirror.example.com/k8s-images}).
 	// A mirror is trusted: a program whose checksum kubexm does not know is held against the one published beside it there.
+	// That of Harbor comes from https://api.github.com, which may have a mirror of its own.
 	Mirrors map[string]string `json:"mirrors,omitempty"`
 	// How the control machine gets at a server, by URL prefix or registry, of which the longest counts
 	// ({"https://mirror.example.com": {username: ci, passwordFrom: {env: MIRROR_PASSWORD}, caFile: ~/mirror-ca.pem}}).
