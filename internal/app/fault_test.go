@@ -118,7 +118,7 @@ func (e ending) check(t *testing.T, w *world, rebooted string) {
 // of kubexm's own.
 func faulty(t *testing.T) []string {
 	t.Helper()
-	return some("row3", append(rows(t, basic), "registry")...)
+	return some("row3", append(rows(t, basic), "registry", "harbor")...)
 }
 
 // some are all of the scenarios without the race detector, and the first with it.

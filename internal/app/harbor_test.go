@@ -59,6 +59,8 @@ func TestHarborChanges(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		older := strings.Replace(row(t, "harbor"), "{type: harbor}", "{type: harbor, harbor: {version: v2.15.1}}", 1)
 		w := newWorld(t, older, u.Mirrors())
+		w.hosts["node4"].Put("/run/nri/nri.sock", "", 0o600)
+		w.hosts["node4"].Mount("shm", "/run/containerd/io.containerd.runtime.v2.task/moby/theirs", "tmpfs")
 		before := w.hosts["node4"].Snapshot()
 		_, err := w.attempt(t.Context()).create()
 		w.must(err)

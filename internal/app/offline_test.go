@@ -24,7 +24,7 @@ import (
 // TestOffline makes clusters of what was downloaded and packed on another machine,
 // without a request to anybody: hosts get the packages that they lack from there, too.
 func TestOffline(t *testing.T) {
-	for _, name := range some("registry", rows(t, "row*[123]")...) { // one of each kind of control plane, etcd and balancer
+	for _, name := range some("registry", append(rows(t, "row*[123]"), "harbor")...) { // one of each kind of control plane, etcd and balancer
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			u := resourcetest.New()

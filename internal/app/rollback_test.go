@@ -94,7 +94,7 @@ func (w *world) state() map[string][]string {
 // TestRollback lets each step of each task fail after it has run. The golden
 // files list what is not as before then: what kubexm takes back only on delete.
 func TestRollback(t *testing.T) {
-	for _, name := range some("row1", rows(t, basic)...) {
+	for _, name := range some("row1", append(rows(t, basic), "harbor")...) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var kept strings.Builder

@@ -39,7 +39,7 @@ func (o *overheard) hear(place, format string, args ...any) {
 // TestNoSecretTold runs clusters to a good and to a bad end, and looks for their
 // passwords and keys in everything that people or other programs can see.
 func TestNoSecretTold(t *testing.T) {
-	for _, name := range some("row22-kubexm", rows(t, basic)...) {
+	for _, name := range some("row22-kubexm", append(rows(t, basic), "harbor")...) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(t *testing.T) {

@@ -33,13 +33,12 @@ func (w *world) runDocker(h *runnertest.Host) {
 		script += "systemctl enable --now " + name + "\n"
 	}
 	for p, text := range map[string]string{
-		"/usr/bin/docker": "ELF", "/etc/containerd/config.toml": "# Docker's\n", "/var/lib/containerd/theirs": "x", "/run/nri/nri.sock": "", "/opt/containerd/bin/x": "",
+		"/usr/bin/docker": "ELF", "/etc/containerd/config.toml": "# Docker's\n", "/var/lib/containerd/theirs": "x", "/opt/containerd/bin/x": "",
 		"/sys/fs/cgroup/system.slice/containerd.service/cgroup.procs": "4711\n", dockerImages: "busybox:1\n", dockerContainers: "theirs\n",
 	} {
 		h.Put(p, text, 0o755)
 	}
 	h.Remove("/opt/containerd/bin/x") // the directory stays
-	h.Mount("shm", "/run/containerd/io.containerd.runtime.v2.task/moby/theirs", "tmpfs")
 	h.Commands["docker"] = docker
 	h.Programs["prepare"] = prepare
 	h.OnStart["harbor.service"] = w.serveHarbor
