@@ -29,11 +29,11 @@ import (
 const resolvedFile = "resolved.yaml"
 
 var (
-	// emptied are the directories that delete empties.
-	emptied = regexp.MustCompile(`^(etcd\.dataDir|runtime\.dataRoot|registry\.dataDir)$`)
+	// emptied are the directories that delete empties, and what says whether containerd is Docker's.
+	emptied = regexp.MustCompile(`^(etcd\.dataDir|runtime\.dataRoot|registry\.(dataDir|type))$`)
 
 	// begun are fields that cannot change once a cluster is begun.
-	begun = regexp.MustCompile(emptied.String() + `|^(kubernetes\.(type|version|dnsDomain|nodeCidrMaskSize)|etcd\.(type|version)|runtime\.type|registry\.type|` +
+	begun = regexp.MustCompile(emptied.String() + `|^(kubernetes\.(type|version|dnsDomain|nodeCidrMaskSize)|etcd\.(type|version)|runtime\.type|` +
 		`network\.(podCIDR|serviceCIDR|plugin)|loadBalancer\..*|hosts\..*\.(name|internalAddress|roles))$`)
 
 	// founding are roles that no host can be given later, so far.

@@ -46,8 +46,10 @@ func TestHarbor(t *testing.T) {
 			t.Errorf("with another password:\n%s", told)
 		}
 		w.configure(strings.Replace(row(t, "harbor"), "type: harbor", "type: registry", 1))
-		if _, err = w.attempt(t.Context()).create(); err == nil || !strings.Contains(err.Error(), "registry.type: harbor -> registry") {
-			t.Errorf("with another type: %v", err)
+		for name, run := range map[string]func() (*app.Result, error){"create": w.attempt(t.Context()).create, "delete": w.attempt(t.Context()).delete} {
+			if _, err := run(); err == nil || !strings.Contains(err.Error(), "registry.type: harbor -> registry") {
+				t.Errorf("%s with another type: %v", name, err)
+			}
 		}
 	})
 }
