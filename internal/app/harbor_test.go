@@ -17,6 +17,12 @@ import (
 func TestHarbor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "harbor"), "")
+		w.hosts["node4"].Machine = "aarch64"
+		a := w.attempt(t.Context())
+		if _, err := app.Plan(a.ctx, a.Options, "create"); err == nil || !strings.Contains(err.Error(), "harbor is published for amd64 alone") {
+			t.Errorf("for arm64: %v", err)
+		}
+		w.hosts["node4"].Machine = "x86_64"
 		_, err := w.attempt(t.Context()).create()
 		w.must(err)
 		pulled := slices.ContainsFunc(w.hosts["node2"].Log(), func(l string) bool { return strings.HasPrefix(l, "pull registry.k8s.io/pause:") })
@@ -40,7 +46,7 @@ func TestHarbor(t *testing.T) {
 		}
 
 		w.configure(strings.Replace(row(t, "harbor"), "{type: harbor}", "{type: harbor, auth: {registry.kubexm.local: {username: admin, password: another}}}", 1))
-		a := w.attempt(t.Context())
+		a = w.attempt(t.Context())
 		_, err = a.create()
 		if told := a.told(err); !strings.Contains(told, "does not let user admin in") || !strings.Contains(told, "last log lines of harbor:") || strings.Contains(told, "another") {
 			t.Errorf("with another password:\n%s", told)

@@ -26,16 +26,16 @@ func HarborInstaller(c *cluster.Cluster, host string) step.Step {
 // Harbor has Docker load Harbor's images, and Harbor's own prepare make all configuration from harbor.yml. That makes
 // other secrets each time: it runs when what it reads has changed.
 func Harbor(c *cluster.Cluster, host string) step.Step {
-	files := step.Files{What: "Harbor", List: harborFiles(c, host)}
-	version := c.Artifact("harbor", host).Version
+	files := step.Files{What: "Harbor", List: harborFiles(c)}
+	version := c.Spec.Registry.Harbor.Version
 	digest, err := step.Digest(HarborInstaller(c, host), files)
 	c.Check(err)
 	prepared := harborDir + "prepared"
 	files.Also = []step.Command{
 		{ // without an Undo, as packages are: it takes minutes, and delete takes them away
 			What:   "images of Harbor",
-			Unless: fmt.Sprintf("i=$(grep -o 'goharbor/.*' %s) && docker image inspect goharbor/prepare:v%s $i", compose, version),
-			Run:    fmt.Sprintf("docker load -q -i %sharbor.v%s.tar.gz >&2", harborDir, version),
+			Unless: fmt.Sprintf("i=$(grep -o 'goharbor/.*' %s) && docker image inspect goharbor/prepare:%s $i", compose, version),
+			Run:    fmt.Sprintf("docker load -q -i %sharbor.%s.tar.gz >&2", harborDir, version),
 		},
 		{
 			What:   "configuration of Harbor",
@@ -49,12 +49,12 @@ func Harbor(c *cluster.Cluster, host string) step.Step {
 }
 
 // harborFiles are what prepare reads.
-func harborFiles(c *cluster.Cluster, host string) []step.File {
+func harborFiles(c *cluster.Cluster) []step.File {
 	cert := c.Leaf(c.RegistryCert())
 	_, admin := c.RegistryLogin()
 	database, err := c.Certs.Password(pki.Registry, "database")
 	c.Check(err)
-	version := c.Artifact("harbor", host).Version
+	version := strings.TrimPrefix(c.Spec.Registry.Harbor.Version, "v")
 	config := templates.Render("registry/harbor", struct {
 		Host, Cert, Key, Admin, Database, Dir, Version string
 		Port                                           int
