@@ -27,7 +27,7 @@ build: ## the program, bin/kubexm
 test: deps ## all that is quick: vet, unit, golden, scenario and loopback-sshd tests, with the race detector
 	$(GO) vet ./...
 	GOGC=400 $(GO) test -race -ldflags=-w -p 4 ./...
-	GOGC=400 $(GO) test -ldflags=-w -run 'TestKilledAtNode/row[12]$$|Test(KilledInScript|LostOnce|DeleteKilled)/(row[12]|registry)$$|TestPowerCut$$|TestRollback/row[23]$$|TestWorkerDies/row2$$|TestMissing$$/row1$$|TestNoSecretTold/row[123]$$|TestBuild/row1$$|TestOffline$$/row[123]$$|TestRegistryOnNodes/a_(worker|master)$$|Test(Scenarios|Troubles)$$' ./internal/app ./pkg/step # what is left out with the race detector, as that is slow
+	GOGC=400 $(GO) test -ldflags=-w -run 'TestKilledAtNode/row[12]$$|Test(KilledInScript|LostOnce|DeleteKilled)/(row[12]|registry|harbor)$$|TestPowerCut$$|TestRollback/(row[23]|harbor)$$|TestWorkerDies/row2$$|TestMissing$$/row1$$|TestNoSecretTold/(row[123]|harbor)$$|TestBuild/row1$$|TestOffline$$/(row[123]|harbor)$$|TestRegistryOnNodes/a_(worker|master)$$|Test(Scenarios|Troubles)$$' ./internal/app ./pkg/step # what is left out with the race detector, as that is slow
 
 .PHONY: e2e
 e2e: deps ## real clusters on machines of this machine's own making; needs root (E2E=REGEXP: only some parts)

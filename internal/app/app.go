@@ -210,5 +210,5 @@ func (s *session) roundTrips() map[string]int64 {
 }
 
 func localOutput(ctx context.Context, line string) (string, error) {
-	return runner.New("control", connector.Local()).User(ctx, line)
+	return runner.New("control", connector.Local()).User(ctx, line, nil)
 }

@@ -91,7 +91,7 @@ func docker(c *runnertest.Call) int {
 				return c.Failf(1, "No such image: %s", name)
 			}
 		}
-	case has("image ls --format {{.Repository}}:{{.Tag}} --filter reference=goharbor/*"):
+	case has("image ls --format {{.ID}} --filter reference=goharbor/*"):
 		for _, name := range slices.DeleteFunc(list(c.Host, dockerImages), func(n string) bool { return !ours("goharbor/")(n) }) {
 			c.Printf("%s\n", name)
 		}

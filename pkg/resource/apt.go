@@ -138,20 +138,21 @@ func publishedAt(at string, places map[string]string) string {
 }
 
 // resolveDebs lets apt tell what it would fetch for a machine without any package. It keeps this
-// machine's settings of how to reach servers, and none of its sources, keys, pins and architectures.
+// machine's settings of how to reach servers, and none of its sources, keys, pins and architectures. Sources come by
+// standard input: where forward serves them is nobody's to know.
 const resolveDebs = `command -v apt-get >/dev/null || exit 71
 [ -r %[1]s ] || exit 72
 T=$(mktemp -d) || exit 1
 trap 'rm -rf "$T"' EXIT; trap 'exit 143' TERM INT
 chmod 755 "$T"; mkdir -p "$T/state/lists/partial" "$T/cache/archives/partial"; : >"$T/status"
-printf '%%s\n' %[2]s >"$T/sources.list"
+(umask 077; cat >"$T/sources.list")
 cat >"$T/apt.conf" <<END
 Dir::State "$T/state"; Dir::State::status "$T/status"; Dir::Cache "$T/cache";
 Dir::Etc::SourceList "$T/sources.list"; Dir::Etc::SourceParts "/dev/null"; Dir::Etc::Trusted "/dev/null"; Dir::Etc::TrustedParts "/dev/null";
-` + noPins + `APT::Architecture "%[3]s"; APT::Architectures "%[3]s"; APT::Update::Error-Mode "any"; Acquire::http::Proxy::127.0.0.1 "DIRECT"; Acquire::Retries "3"; Acquire::ForceHash "SHA256";
+` + noPins + `APT::Architecture "%[2]s"; APT::Architectures "%[2]s"; APT::Update::Error-Mode "any"; Acquire::http::Proxy::127.0.0.1 "DIRECT"; Acquire::Retries "3"; Acquire::ForceHash "SHA256";
 ` + clearHooks + `END
 apt-get -c "$T/apt.conf" -qq update >&2 || exit
-for names in %[4]s; do apt-get -c "$T/apt.conf" -qq -y --no-install-recommends --print-uris install $names || exit; done
+for names in %[3]s; do apt-get -c "$T/apt.conf" -qq -y --no-install-recommends --print-uris install $names || exit; done
 `
 
 // makesRoom are packages that go where another one comes, as Debian has one time service at a time. They are taken
@@ -169,7 +170,7 @@ func (s *Store) resolveDeb(ctx context.Context, here *runner.Runner, sys System,
 			together = append(together, gone)
 		}
 	}
-	out, err := here.User(ctx, fmt.Sprintf(resolveDebs, runner.Quote(sys.Keys.file), runner.Quote(lines...), set.Arch, runner.Quote(together...)))
+	out, err := here.User(ctx, fmt.Sprintf(resolveDebs, runner.Quote(sys.Keys.file), set.Arch, runner.Quote(together...)), strings.NewReader(strings.Join(lines, "\n")+"\n"))
 	if err != nil {
 		return nil, toolError(err, "apt-get", "apt", sys.Keys)
 	}

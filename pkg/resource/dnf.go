@@ -19,11 +19,11 @@ import (
 const resolveRPMs = `command -v dnf >/dev/null && dnf -q download --help >/dev/null 2>&1 || exit 71
 T=$(mktemp -d) || exit 1
 trap 'rm -rf "$T"' EXIT; trap 'exit 143' TERM INT
-export no_proxy="${no_proxy:+$no_proxy,}127.0.0.1"
 mkdir "$T/root" "$T/repos" "$T/out"
-printf %%s %[1]s >"$T/repos/release.repo"
-cd "$T/out" && dnf -q -y --installroot "$T/root" --releasever %[2]s --forcearch %[3]s --setopt=reposdir="$T/repos" --setopt=cachedir="$T/cache" \
---setopt=zchunk=False --setopt=excludepkgs='*.i?86' download --resolve --alldeps --url %[4]s >"$T/urls" || exit
+cat >"$T/repos/release.repo"
+if grep -q '^proxy=' "$T/repos/release.repo"; then no_proxy=${no_proxy:-${NO_PROXY:-}}; case $no_proxy in '*') ;; *) export no_proxy="${no_proxy:+$no_proxy,}127.0.0.1";; esac; fi
+cd "$T/out" && dnf -q -y --installroot "$T/root" --releasever %[1]s --forcearch %[2]s --setopt=reposdir="$T/repos" --setopt=cachedir="$T/cache" \
+--setopt=zchunk=False --setopt=excludepkgs='*.i?86' download --resolve --alldeps --url %[3]s >"$T/urls" || exit
 cat "$T/urls"
 find "$T/cache" -name '*-primary.xml*' | while read -r f; do printf '\n= %%s %%s\n' "${f#"$T/cache/"}" "$(wc -c <"$f")"; cat "$f"; done
 `
@@ -38,7 +38,7 @@ func (s *Store) resolveRPM(ctx context.Context, here *runner.Runner, sys System,
 		}
 		fmt.Fprintf(&repos, "[source%d]\nname=source%[1]d\nbaseurl=%s\nenabled=1\ngpgcheck=0\nskip_if_unavailable=0\nmodule_hotfixes=1\n%s", i, src, proxy)
 	}
-	out, err := here.User(ctx, fmt.Sprintf(resolveRPMs, runner.Quote(repos.String()), sys.Version, arch, runner.Quote(set.Names...)))
+	out, err := here.User(ctx, fmt.Sprintf(resolveRPMs, sys.Version, arch, runner.Quote(set.Names...)), strings.NewReader(repos.String()))
 	if err != nil {
 		return nil, toolError(err, "dnf with its command download", "dnf and dnf-plugins-core", keyring{})
 	}

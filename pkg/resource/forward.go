@@ -2,6 +2,7 @@ package resource
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -24,10 +25,10 @@ type forward struct {
 // forward serves those of the URLs that are covered.
 func (s *Store) forward(ctx context.Context, urls []string) (*forward, error) {
 	f := &forward{at: map[string]string{}}
-	handler := http.NewServeMux()
+	handler, secret := http.NewServeMux(), rand.Text() // others on this machine have no business with the log-in
 	for n, u := range urls {
 		if door := s.doors.to(u); door != s.doors.common() && f.at[u] == "" {
-			f.at[u] = fmt.Sprintf("/%d/", n)
+			f.at[u] = fmt.Sprintf("/%s/%d/", secret, n)
 			handler.Handle(f.at[u], http.StripPrefix(f.at[u], f.handler(door, u)))
 		}
 	}
@@ -55,7 +56,7 @@ func (f *forward) handler(d *door, below string) http.HandlerFunc {
 		}
 		resp, err := get(r.Context(), d.client, below+r.URL.EscapedPath(), asked)
 		if err != nil {
-			f.refuse(w, err)
+			f.refuse(w, r, err)
 			return
 		}
 		defer resp.Body.Close()
@@ -63,20 +64,30 @@ func (f *forward) handler(d *door, below string) http.HandlerFunc {
 			w.Header()[k] = resp.Header[k]
 		}
 		w.WriteHeader(resp.StatusCode)
-		_, _ = io.Copy(w, resp.Body) // where it is cut short, the reader sees that it is
+		if _, err := io.Copy(w, resp.Body); err != nil {
+			f.note(r, err)
+			panic(http.ErrAbortHandler) // a file that is cut short must not look whole
+		}
 	}
 }
 
 // refuse passes an error on. That there is no such file is no news: apt looks for some that need not be.
-func (f *forward) refuse(w http.ResponseWriter, err error) {
+func (f *forward) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	code := http.StatusBadGateway
 	if status, ok := errors.AsType[*statusError](err); ok {
 		code = status.code
 	}
-	http.Error(w, err.Error(), code)
 	if code != http.StatusNotFound {
-		f.mu.Lock()
-		defer f.mu.Unlock()
+		f.note(r, err)
+	}
+	http.Error(w, err.Error(), code)
+}
+
+// note keeps the first error, unless the reader has hung up.
+func (f *forward) note(r *http.Request, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil && r.Context().Err() == nil {
 		f.err = err
 	}
 }

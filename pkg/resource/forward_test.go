@@ -21,7 +21,11 @@ type apt struct{ connector.Connector }
 var firstSource = regexp.MustCompile(`deb \[[^]]*\] (http\S*) `)
 
 func (apt) Exec(ctx context.Context, c connector.Cmd) error {
-	base := firstSource.FindStringSubmatch(c.Line)[1]
+	sources, err := io.ReadAll(c.Stdin)
+	if err != nil {
+		return err
+	}
+	base := firstSource.FindStringSubmatch(string(sources))[1]
 	fails := func(text string) error {
 		return connector.NewExitError(c.Line, 100, "E: "+strings.ReplaceAll(text, base, "BASE/"))
 	}

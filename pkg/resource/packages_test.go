@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -32,6 +33,13 @@ type answers struct {
 
 func (a *answers) Exec(_ context.Context, c connector.Cmd) error {
 	a.script = c.Line
+	if c.Stdin != nil {
+		in, err := io.ReadAll(c.Stdin)
+		if err != nil {
+			return err
+		}
+		a.script += string(in)
+	}
 	_, _ = c.Stdout.Write([]byte(a.text)) // to memory
 	return a.err
 }

@@ -112,7 +112,7 @@ func TestHostSettings(t *testing.T) {
 	}
 	script := `cd "$0"; mkdir -p lists/partial cache/archives/partial; export APT_CONFIG="$0/host.conf"
 apt-get -c "$0/apt.conf" -qq update >&2 && apt-get -c "$0/apt.conf" -s install libwrap0`
-	out, err := runner.New("here", connector.Local()).User(t.Context(), "sh -c "+runner.Quote(script, dir))
+	out, err := runner.New("here", connector.Local()).User(t.Context(), "sh -c "+runner.Quote(script, dir), nil)
 	if err != nil || !strings.Contains(out, "\nInst libwrap0 (1.0 ") {
 		t.Errorf("got %s, %v", out, err)
 	}
@@ -127,7 +127,7 @@ echo "deb [arch=amd64 signed-by=$1/kubexm.asc] file:$1 ./" >sources.list
 o="-o Dir::Etc::SourceList=$0/sources.list -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists=$0/lists -o Dir::Cache=$0/cache
 -o Dir::State::status=$0/status -o APT::Architecture=amd64 -o APT::Sandbox::User= -o Acquire::Languages=none"
 apt-get $o -qq --error-on=any update >&2; apt-cache $o pkgnames`
-	return runner.New("here", connector.Local()).User(t.Context(), "sh -c "+runner.Quote(script, root, dir))
+	return runner.New("here", connector.Local()).User(t.Context(), "sh -c "+runner.Quote(script, root, dir), nil)
 }
 
 // contents is the text of all files of a folder.

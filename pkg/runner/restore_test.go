@@ -125,6 +125,13 @@ func TestRoomIsAddedUp(t *testing.T) {
 	if err := runnertest.Debian12("node1").Runner().Upload(t.Context(), a, b); status(err) != 28 || !strings.Contains(err.Error(), "no space: /srv/b has ") {
 		t.Errorf("got %v", err)
 	}
+	// What is there of a file needs room no more, but while it is copied.
+	h := runnertest.Debian12("node1")
+	h.Put("/opt/a/.one.kubexm.4711", "x", 0o600)
+	a.Size, a.Part = 50<<30, runner.Part{Path: "/opt/a/.one.kubexm.4711", Size: 25 << 30}
+	if err := h.Runner().Upload(t.Context(), a); status(err) == 28 {
+		t.Errorf("got %v", err)
+	}
 }
 
 // TestRestoreTurnsOthersOn has, on real shells, a package to install again, for which the lists must be

@@ -52,12 +52,12 @@ func (r *Runner) Sh(ctx context.Context, script string) (string, error) {
 	return strings.TrimRight(out.String(), "\n"), err
 }
 
-// User runs a shell script as the login user and returns its standard output
-// as it is.
-func (r *Runner) User(ctx context.Context, script string) (string, error) {
+// User runs a shell script as the login user, with some input or nil, and returns its
+// standard output as it is.
+func (r *Runner) User(ctx context.Context, script string, in io.Reader) (string, error) {
 	var out bytes.Buffer
 	r.trips.Add(1)
-	err := r.conn.Exec(ctx, connector.Cmd{Line: script, Stdout: &out})
+	err := r.conn.Exec(ctx, connector.Cmd{Line: script, Stdin: in, Stdout: &out})
 	return out.String(), err
 }
 
@@ -76,15 +76,16 @@ func (r *Runner) Dial(ctx context.Context, network, address string) (net.Conn, e
 // Memo returns what is stored under key, or what mk makes for all who ask at that
 // time; errors are not kept. It holds what is made once for each host and run.
 func Memo[T any](r *Runner, key string, mk func() (T, error)) (T, error) {
-	once, _ := r.memo.LoadOrStore(key, sync.OnceValues(mk))
-	f, ok := once.(func() (T, error))
+	mine := sync.OnceValues(mk)
+	once, _ := r.memo.LoadOrStore(key, &mine)
+	f, ok := once.(*func() (T, error))
 	if !ok {
 		var zero T
 		return zero, fmt.Errorf("memo %q on %s holds another type", key, r.Host)
 	}
-	v, err := f()
+	v, err := (*f)()
 	if err != nil {
-		r.memo.Delete(key)
+		r.memo.CompareAndDelete(key, once)
 	}
 	return v, err
 }

@@ -2,6 +2,7 @@ package runner_test
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 
@@ -67,7 +68,7 @@ func TestMemo(t *testing.T) {
 func TestRoundTripsAndUser(t *testing.T) {
 	h := runnertest.Debian12("node1")
 	r := h.Runner()
-	out, err := r.User(t.Context(), "printf 'as it is\n\n'")
+	out, err := r.User(t.Context(), "printf 'as it is\n'; cat", strings.NewReader("\n"))
 	must(t, err)
 	if out != "as it is\n\n" {
 		t.Errorf("got %q", out)

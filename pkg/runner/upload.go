@@ -31,14 +31,15 @@ type Part struct {
 
 // sums prints "mode sha256 path" of each large file, and "part sha256 path size" of parts. A checksum that Upload
 // recorded is believed while size, change time and inode are still the same, so
-// that looking again costs no reading of hundreds of megabytes.
+// that looking again costs no reading of hundreds of megabytes. A part may go away meanwhile: its
+// connection was lost, its script goes on.
 const sums = `C=` + StateDir + `/sums
 hash() { if command -v openssl >/dev/null; then h=$(openssl dgst -sha256 -r "$1"); else h=$(sha256sum "$1"); fi; echo "${h%% *}"; }
 sums() { stat -c '%a %s %z %i %n' "$@" 2>/dev/null | while read -r mode size day time zone inode f; do
 [ -f "$f" ] || continue; h=
 if [ -f "$C$f" ]; then read -r h id <"$C$f"; [ "$id" = "$size $day $time $zone $inode" ] || h=; fi
 echo "$mode ${h:-$(hash "$f")} $f"; done
-for f in "$@"; do for o in "${f%/*}/.${f##*/}.kubexm".*; do if [ -s "$o" ]; then echo "part $(hash "$o") $o $(stat -c %s "$o")"; fi; done; done; }
+for f in "$@"; do for o in "${f%/*}/.${f##*/}.kubexm".*; do if [ -s "$o" ]; then h=$(hash "$o" 2>/dev/null); n=$(stat -c %s "$o" 2>/dev/null) && echo "part $h $o $n"; fi; done; done; :; }
 `
 
 // Sums returns the checksums of files, and of their parts; a path of which there is nothing is
@@ -55,15 +56,16 @@ func (r *Runner) Sums(ctx context.Context, paths ...string) (map[string]Sum, err
 			return nil, fmt.Errorf("reading checksums: unexpected answer %q", l)
 		}
 		if f[0] == "part" {
-			at := strings.LastIndexByte(f[2], ' ')
-			size, err := strconv.ParseInt(f[2][at+1:], 10, 64)
-			whole := wholeOf.FindStringSubmatch(f[2][:max(at, 0)])
-			if err != nil || whole == nil {
-				return nil, fmt.Errorf("reading checksums: unexpected answer %q", l)
+			at := max(strings.LastIndexByte(f[2], ' '), 0)
+			size, err := strconv.ParseInt(strings.TrimSpace(f[2][at:]), 10, 64)
+			whole := wholeOf.FindStringSubmatch(f[2][:at])
+			if err != nil || whole == nil || f[1] == "" {
+				continue // no part, or none any more
 			}
-			of := found[whole[1]+whole[2]]
-			of.Part = Part{Path: whole[0], Size: size, SHA256: f[1]}
-			found[whole[1]+whole[2]] = of
+			if of := found[whole[1]+whole[2]]; size > of.Part.Size {
+				of.Part = Part{Path: whole[0], Size: size, SHA256: f[1]}
+				found[whole[1]+whole[2]] = of
+			}
 			continue
 		}
 		mode, err := strconv.ParseUint(f[0], 8, 32)
@@ -88,8 +90,11 @@ type Upload struct {
 	Data   io.Reader // what comes after that
 }
 
-// noSpace is the exit status of an upload for which there is no space: ENOSPC.
-const noSpace = 28
+// Exit statuses of an upload: there is no space for it (ENOSPC); the part that it should go on with is gone (EX_TEMPFAIL).
+const (
+	noSpace  = 28
+	partGone = 75
+)
 
 // room takes a directory and the KiB that will be written there, and adds up those of one
 // file system. take takes a path, a size, a checksum and permissions, and the content
@@ -110,15 +115,16 @@ right() { h=$(hash "$t"); [ "$h" = "$2" ] || { echo "checksum of $1 on the host 
 func (r *Runner) Upload(ctx context.Context, files ...Upload) error {
 	var dirs []string
 	var data []io.Reader
-	var script strings.Builder
+	var first, script strings.Builder
 	need := map[string]int64{}
 	for _, f := range files {
 		dir := path.Dir(f.Path)
 		if need[dir] == 0 {
 			dirs = append(dirs, dir)
 		}
-		need[dir] += f.Size/1024 + 1
+		need[dir] += max(f.Part.Size, f.Size-f.Part.Size)/1024 + 1 // beside the part
 		data = append(data, f.Data)
+		fmt.Fprintf(&first, "spare %s %s\n", Quote(f.Path), Quote(f.Part.Path))
 	}
 	for _, d := range dirs {
 		fmt.Fprintf(&script, "room %s %d\n", Quote(strings.TrimSuffix(d, "/")), need[d])
@@ -126,10 +132,14 @@ func (r *Runner) Upload(ctx context.Context, files ...Upload) error {
 	for _, f := range files {
 		fmt.Fprintf(&script, "take %s %d %s %04o %s %d\n", Quote(f.Path), f.Size, f.SHA256, f.Mode.Perm(), Quote(f.Part.Path), f.Part.Size)
 	}
-	if err := r.change(ctx, sums+take, script.String(), io.MultiReader(data...), nil); err != nil {
+	if err := r.change(ctx, sums+take+first.String(), script.String(), io.MultiReader(data...), nil); err != nil {
 		err = fmt.Errorf("uploading %s: %w", describe(files[0].Path, len(files)), err)
-		if exit := (*connector.ExitError)(nil); errors.As(err, &exit) && exit.Code == noSpace {
+		exit, _ := errors.AsType[*connector.ExitError](err)
+		switch {
+		case exit != nil && exit.Code == noSpace:
 			err = fault.Advise(err, "free space on "+r.Host+", or mount a larger disk there")
+		case exit != nil && exit.Code == partGone:
+			err = fault.Transient(err)
 		}
 		return err
 	}

@@ -111,7 +111,7 @@ func (u Upload) Precheck(ctx context.Context, r *runner.Runner) (*Change, error)
 		}
 		begun := ""
 		if sum.Part.Size > 0 {
-			begun = fmt.Sprintf(", %d MB of it are there", sum.Part.Size>>20)
+			begun = fmt.Sprintf(", %d MB of an upload are there", sum.Part.Size>>20)
 		}
 		fmt.Fprintf(&text, "+ %s (%d MB%s)\n", p.to, p.Size>>20, begun)
 	}

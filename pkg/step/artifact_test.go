@@ -132,10 +132,10 @@ func TestUploadGoesOnInTheMiddle(t *testing.T) {
 		part, diff string
 		sent       int
 	}{
-		"half of it":         {text[:2<<20], ", 2 MB of it are there", len(text) - 2<<20},
-		"all of it":          {text, ", 2 MB of it are there", 0},
-		"another's half":     {"x" + text[:1<<20], ", 1 MB of it are there", len(text)},
-		"more than there is": {text + "x", ", 2 MB of it are there", len(text)},
+		"half of it":         {text[:2<<20], ", 2 MB of an upload are there", len(text) - 2<<20},
+		"all of it":          {text, ", 2 MB of an upload are there", 0},
+		"another's half":     {"x" + text[:1<<20], ", 1 MB of an upload are there", len(text)},
+		"more than there is": {text + "x", ", 2 MB of an upload are there", len(text)},
 		"nothing":            {"", "", len(text)},
 	} {
 		h := hostFor(func(h *runnertest.Host) { h.Put("/opt/.runc.kubexm.4711", c.part, 0o644) })

@@ -134,7 +134,7 @@ func cutOff(t *testing.T, c *cluster) {
 	cancel()
 	must(t, ended())
 	must(t, the.bed.Heal(t.Context(), node2))
-	if text := c.run(t, "plan", "--diff").ok(t).text(); !strings.Contains(text, " MB of it are there)") {
+	if text := c.run(t, "plan", "--diff").ok(t).text(); !strings.Contains(text, " MB of an upload are there)") {
 		t.Errorf("the upload does not go on where it was cut:\n%s", text)
 	}
 }

@@ -46,7 +46,7 @@ func prepared(t *testing.T) {
 	node2 := the.nodes[1]
 	the.on(t, node2, "apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq ufw >/dev/null && ufw allow 22/tcp && ufw --force enable")
 	c := newCluster(t, 1, where{}, impatient,
-		set("system", map[string]any{"timezone": "Europe/Berlin", "debs": []any{"tree"}, "sysctl": map[string]any{"net.core.somaxconn": "12345"}}),
+		set("system", map[string]any{"timezone": "Asia/Shanghai", "debs": []any{"tree"}, "sysctl": map[string]any{"net.core.somaxconn": "12345"}}),
 		set("extra", map[string]any{
 			"hosts":    []any{map[string]any{"domain": "nas.example.org", "address": "10.9.9.9"}},
 			"resolves": []any{map[string]any{"address": "192.0.2.53"}},
@@ -55,7 +55,7 @@ func prepared(t *testing.T) {
 		for _, n := range the.nodes {
 			const look = "date +%Z; command -v tree; sysctl -n net.core.somaxconn; getent hosts nas.example.org; head -1 /etc/resolv.conf; ufw status 2>/dev/null || true"
 			got := strings.Fields(the.on(t, n, look))
-			want := []string{"CET", "/usr/bin/tree", "12345", "10.9.9.9", "nas.example.org", "nameserver", "192.0.2.53"}
+			want := []string{"CST", "/usr/bin/tree", "12345", "10.9.9.9", "nas.example.org", "nameserver", "192.0.2.53"}
 			if n == node2 {
 				want = append(want, "Status:", "inactive")
 			}

@@ -161,6 +161,14 @@ func TestFirewall(t *testing.T) {
 	nothing(t, h, host.Firewall())
 	service(h, "firewalld")
 	service(h, "ufw")
+	loaded := false // ufw's rules
+	h.Programs["iptables"] = func(c *runnertest.Call) int {
+		if !loaded {
+			return c.Failf(1, "No chain/target/match by that name.")
+		}
+		return 0
+	}
+	h.OnStop["ufw.service"] = func(*runnertest.Host) { loaded = false }
 	nothing(t, h, host.Firewall())
 	const look = "systemctl is-active firewalld ufw || true; systemctl is-enabled firewalld ufw || true"
 	for _, c := range []struct{ prep, want string }{
@@ -174,6 +182,11 @@ func TestFirewall(t *testing.T) {
 			t.Fatal(err)
 		}
 		equal(t, changed(t, h, look, host.Firewall()), c.want)
+	}
+	loaded = true // by "ufw enable", while its service neither runs nor starts at boot
+	equal(t, changed(t, h, look, host.Firewall()), "inactive\ninactive\ndisabled\ndisabled")
+	if loaded {
+		t.Error("the rules of ufw stay")
 	}
 }
 

@@ -56,19 +56,21 @@ if grep -qx 'selinux now' ` + ledger + `; then echo 1 >` + now + `; fi`,
 // A ufw that is installed but not in use stays as it is.
 func Firewall() step.Command { return off("no host firewall", "firewalld", "ufw") }
 
-// on tells whether a service runs or starts at boot. That of ufw does both, and does nothing unless ufw is in use.
+// on tells whether a service runs or starts at boot. That of ufw does both, and does nothing unless ufw is in use; and
+// `ufw enable` loads its rules without it.
 const on = `boots() { [ "$(systemctl is-enabled "$1" 2>/dev/null)" = enabled ]; }
-on() { if [ "$1" = ufw ] && ! grep -qsi '^ENABLED=yes' /etc/ufw/ufw.conf; then return 1; fi; boots "$1" || systemctl is-active -q "$1"; }
+rules() { [ "$1" = ufw ] && iptables -S ufw-user-input >/dev/null 2>&1; }
+on() { if [ "$1" = ufw ] && ! grep -qsi '^ENABLED=yes' /etc/ufw/ufw.conf; then return 1; fi; boots "$1" || systemctl is-active -q "$1" || rules "$1"; }
 `
 
-// off stops services, now and at boot. Delete turns those on again that were. That of ufw is started first: `ufw enable`
-// loads its rules without it, and to stop what does not run would leave them.
+// off stops services, now and at boot. Delete turns those on again that were. One that has loaded rules is started first:
+// to stop what does not run would leave them.
 func off(what string, services ...string) step.Command {
 	each := "for s in " + strings.Join(services, " ") + "; do "
 	return step.Command{
 		What:   what,
 		Unless: on + each + `if on $s; then exit 1; fi; done`,
-		Run: on + each + `if on $s; then if [ $s = ufw ]; then systemctl start ufw; fi; if boots $s; then note "enabled $s"; fi
+		Run: on + each + `if on $s; then if rules $s; then systemctl start $s || :; fi; if boots $s; then note "enabled $s"; fi
 if systemctl is-active -q $s; then note "active $s"; fi; systemctl -q disable --now $s; fi; done`,
 		Undo: each + `if grep -qx "enabled $s" ` + ledger + `; then systemctl -q enable $s; fi
 if grep -qx "active $s" ` + ledger + `; then systemctl start $s; fi; done`,

@@ -84,11 +84,11 @@ func HarborService(c *cluster.Cluster, host string) step.Step {
 // HarborGone removes Harbor's containers and images from Docker, should that still run.
 func HarborGone() step.Step {
 	containers := "docker ps -aq --filter " + runner.Quote("label=com.docker.compose.project.working_dir="+strings.TrimSuffix(harborDir, "/"))
-	const images = `docker image ls --format '{{.Repository}}:{{.Tag}}' --filter 'reference=goharbor/*'`
+	const images = `docker image ls --format '{{.ID}}' --filter 'reference=goharbor/*' | sort -u`
 	return step.Command{
 		What:   "no Harbor",
 		Unless: "! systemctl is-active -q docker || [ -z \"$(" + containers + "; " + images + ")\" ]",
-		Run: "if [ -f " + compose + " ]; then docker compose -f " + compose + " down -v --remove-orphans >&2; fi\n" +
-			"for c in $(" + containers + "); do docker rm -f \"$c\" >&2; done; for i in $(" + images + "); do docker image rm \"$i\" >&2; done",
+		Run: "if [ -f " + compose + " ]; then docker compose -f " + compose + " down -v --remove-orphans >&2 || :; fi\n" + // it wants files that may be gone
+			"for c in $(" + containers + "); do docker rm -f \"$c\" >&2; done; for i in $(" + images + "); do docker image rm -f \"$i\" >&2; done",
 	}
 }
