@@ -53,7 +53,7 @@ func prepared(t *testing.T) {
 		}))
 	c.also = func() {
 		for _, n := range the.nodes {
-			const look = "date +%Z; command -v tree; sysctl -n net.core.somaxconn; getent hosts nas.example.org; head -1 /etc/resolv.conf; ufw status 2>/dev/null || true"
+			const look = "date +%Z; command -v tree; sysctl -n net.core.somaxconn; getent hosts nas.example.org; grep -m1 ^nameserver /etc/resolv.conf; ufw status 2>/dev/null || true"
 			got := strings.Fields(the.on(t, n, look))
 			want := []string{"CST", "/usr/bin/tree", "12345", "10.9.9.9", "nas.example.org", "nameserver", "192.0.2.53"}
 			if n == node2 {
