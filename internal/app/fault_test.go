@@ -121,7 +121,8 @@ func faulty(t *testing.T) []string {
 	return some("row3", append(rows(t, basic), "registry", "harbor")...)
 }
 
-// some are all of the scenarios without the race detector, and the first with it.
+// some are all of the scenarios without the race detector, and the first with it: the Makefile names
+// those that it runs without.
 func some(first string, others ...string) []string {
 	if raceDetector {
 		return []string{first}
