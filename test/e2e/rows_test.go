@@ -261,6 +261,7 @@ var allowed = []struct {
 	{regexp.MustCompile(`^[+-] .*: xtables\.lock$`), "iptables makes its lock when somebody first looks at rules; it is in memory, gone with a reboot, and belongs to nobody"},
 	{regexp.MustCompile(`^\+ .*: adduser$`), "adduser, which packages call for a user of their own, leaves its lock in memory, gone with a reboot"},
 	{regexp.MustCompile(`^\+ .*/\.sudo_as_admin_successful\b`), "sudo's own note on the user's first success"},
+	{regexp.MustCompile(`^\+ running units: ufw\.service active$`), "`ufw enable` had loaded its rules without the service, which loads them again"},
 }
 
 // asBefore compares machines with the descriptions made before a cluster was.
