@@ -26,8 +26,15 @@ build: ## the program, bin/kubexm
 .PHONY: test
 test: deps ## all that is quick: vet, unit, golden, scenario and loopback-sshd tests, with the race detector
 	$(GO) vet ./...
+	@$(MAKE) -j2 --output-sync=target test-race test-rest
+
+.PHONY: test-race
+test-race:
 	GOGC=400 $(GO) test -race -ldflags=-w -p 4 ./...
-	GOGC=400 $(GO) test -ldflags=-w -run 'TestKilledAtNode/row[12]$$|Test(KilledInScript|LostOnce|DeleteKilled)/(row[12]|registry|harbor)$$|TestPowerCut$$|TestRollback/(row[23]|harbor)$$|TestWorkerDies/row2$$|TestMissing$$/row1$$|TestNoSecretTold/(row[123]|harbor)$$|TestBuild/row1$$|TestOffline$$/(row[123]|harbor)$$|TestRegistryOnNodes/a_(worker|master)$$|Test(Scenarios|Troubles)$$' ./internal/app ./pkg/step # what is left out with the race detector, as that is slow
+
+.PHONY: test-rest
+test-rest: # what is left out with the race detector, as that is slow
+	GOGC=400 $(GO) test -ldflags=-w -run 'TestKilledAtNode/row[12]$$|Test(KilledInScript|LostOnce|DeleteKilled)/(row[12]|registry|harbor)$$|TestPowerCut$$|TestRollback/(row[23]|harbor)$$|TestWorkerDies/row2$$|TestMissing$$/row1$$|TestNoSecretTold/(row[123]|harbor)$$|TestBuild/row1$$|TestOffline$$/(row[123]|harbor)$$|TestRegistryOnNodes/a_(worker|master)$$|Test(Scenarios|Troubles)$$' ./internal/app ./pkg/step
 
 .PHONY: e2e
 e2e: deps ## real clusters on machines of this machine's own making; needs root (E2E=REGEXP: only some parts)

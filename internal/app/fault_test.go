@@ -207,7 +207,7 @@ func TestKilledAtNode(t *testing.T) {
 // TestKilledInScript kills kubexm while a host runs a script: the script goes on
 // with half of its input, or ends with nobody there to hear it.
 func TestKilledInScript(t *testing.T) {
-	eachMoment(t, 3, func(e ending) int { return e.scripts - 1 }, func(t *testing.T, w *world, e ending, m int) {
+	eachMoment(t, 2, func(e ending) int { return e.scripts - 1 }, func(t *testing.T, w *world, e ending, m int) {
 		a := w.attempt(t.Context())
 		kill := &runnertest.Kill{After: int64(m), Then: a.cut}
 		for _, h := range w.hosts {
@@ -228,7 +228,7 @@ func TestKilledInScript(t *testing.T) {
 // TestPowerCut cuts a host's power in the middle of a script; the run ends as far
 // as it can without that host, the host boots, and the run is resumed.
 func TestPowerCut(t *testing.T) {
-	eachMoment(t, 3, func(e ending) int { return e.commands["node1"] + e.commands["node2"] }, func(t *testing.T, w *world, e ending, m int) {
+	eachMoment(t, 2, func(e ending) int { return e.commands["node1"] + e.commands["node2"] }, func(t *testing.T, w *world, e ending, m int) {
 		host := "node1"
 		if m > e.commands[host] {
 			host, m = "node2", m-e.commands[host]
@@ -291,7 +291,7 @@ func deleteKilled(t *testing.T, w *world, m int) {
 
 // TestLostOnce lets one command fail for a passing reason, before or after it has run.
 func TestLostOnce(t *testing.T) {
-	eachMoment(t, 3, func(e ending) int { return 2 * e.scripts }, func(t *testing.T, w *world, e ending, m int) {
+	eachMoment(t, 2, func(e ending) int { return 2 * e.scripts }, func(t *testing.T, w *world, e ending, m int) {
 		a := w.attempt(t.Context())
 		var n atomic.Int64
 		a.around = func(h *runnertest.Host, ctx context.Context, c connector.Cmd) error {
