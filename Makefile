@@ -26,7 +26,7 @@ build: ## the program, bin/kubexm
 .PHONY: test
 test: deps ## all that is quick: vet, unit, golden, scenario and loopback-sshd tests, with the race detector
 	$(GO) vet ./...
-	@$(MAKE) -j2 --output-sync=target test-race test-rest
+	@$(MAKE) -j2 test-race test-rest
 
 .PHONY: test-race
 test-race:

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubexm/kubexm/pkg/connector/sshtest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/secret"
 )
@@ -18,24 +19,7 @@ import (
 // echo serves connections that give back what they get.
 func echo(t *testing.T, network, address string) net.Listener {
 	t.Helper()
-	l, err := net.Listen(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				io.Copy(c, c)
-				c.Close()
-			}()
-		}
-	}()
-	return l
+	return sshtest.Listen(t, network, address, func(c net.Conn) { io.Copy(c, c) })
 }
 
 func TestDial(t *testing.T) {

@@ -17,17 +17,7 @@ import (
 
 // TestHarbor fills a registry whose projects must be made first.
 func TestHarbor(t *testing.T) {
-	u := resourcetest.New()
-	defer u.Close()
-	s, err := Open(t.TempDir(), Source{Mirrors: u.Sources()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, ref := range []string{pause, nginx} {
-		if err := s.Pull(t.Context(), ref, "amd64", nil); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s := withImages(t)
 	r := servePrivate(t, resourcetest.Harbor(registry.New(registry.Logger(log.New(io.Discard, "", 0)))))
 	if err := s.Push(t.Context(), r.Registry, nil, pause); err == nil || !strings.Contains(err.Error(), "does not let user nodes in") {
 		t.Errorf("without projects: %v", err)
@@ -52,7 +42,7 @@ func TestHarbor(t *testing.T) {
 	}
 	other := r.Registry
 	other.Password = secret.New("hunter3")
-	_, err = s.Lacks(t.Context(), other, pause)
+	_, err := s.Lacks(t.Context(), other, pause)
 	if err == nil || !strings.Contains(err.Error(), "does not let user nodes in") || !strings.Contains(fault.Advice(err), "first started") {
 		t.Errorf("another password: %v, %s", err, fault.Advice(err))
 	}

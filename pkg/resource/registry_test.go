@@ -194,8 +194,9 @@ func TestPushFails(t *testing.T) {
 	}
 }
 
-// TestPushOverSSH pushes through the connection to a registry's host, which is lost once in the middle.
-func TestPushOverSSH(t *testing.T) {
+// withImages is a store that has two images.
+func withImages(t *testing.T) *Store {
+	t.Helper()
 	u := resourcetest.New()
 	defer u.Close()
 	s, err := Open(t.TempDir(), Source{Mirrors: u.Sources()})
@@ -207,6 +208,12 @@ func TestPushOverSSH(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	return s
+}
+
+// TestPushOverSSH pushes through the connection to a registry's host, which is lost once in the middle.
+func TestPushOverSSH(t *testing.T) {
+	s := withImages(t)
 	server := sshtest.Start(t, sshtest.Config{})
 	host, err := connector.SSH(t.Context(), connector.SSHConfig{
 		Name: "node1", Address: server.Address, Port: server.Port, User: "root", KnownHosts: filepath.Join(t.TempDir(), "known_hosts"), Password: secret.New("any"),

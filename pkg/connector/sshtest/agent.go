@@ -12,7 +12,15 @@ import (
 func Agent(t testing.TB) agent.Agent {
 	t.Helper()
 	keys, socket := agent.NewKeyring(), filepath.Join(t.TempDir(), "agent")
-	l, err := net.Listen("unix", socket)
+	Listen(t, "unix", socket, func(c net.Conn) { _ = agent.ServeAgent(keys, c) }) // ends when who asks hangs up
+	t.Setenv("SSH_AUTH_SOCK", socket)
+	return keys
+}
+
+// Listen serves each connection to an address for the rest of a test, and closes it when serve ends.
+func Listen(t testing.TB, network, address string, serve func(net.Conn)) net.Listener {
+	t.Helper()
+	l, err := net.Listen(network, address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,11 +32,10 @@ func Agent(t testing.TB) agent.Agent {
 				return
 			}
 			go func() {
-				_ = agent.ServeAgent(keys, c) // ends when who asks hangs up
-				c.Close()
+				defer c.Close()
+				serve(c)
 			}()
 		}
 	}()
-	t.Setenv("SSH_AUTH_SOCK", socket)
-	return keys
+	return l
 }
