@@ -166,13 +166,14 @@ func (f *fsys) open(p string, perm fs.FileMode, truncate bool) (*inode, error) {
 		return nil, fail("open", p, syscall.EISDIR)
 	case n.gen != nil:
 		return nil, fail("open", p, syscall.EACCES)
-	case truncate && n.mode.IsRegular():
+	case truncate && n.mode.IsRegular() && !kernelOwned(p):
 		n.data, n.mtime = nil, f.now()
 		n.ctime = n.mtime
 	}
 	return n, nil
 }
 
+// kernelOwned reports whether a file's content is the kernel's: each write is a whole new value, and opening it changes nothing.
 func kernelOwned(p string) bool {
 	return strings.HasPrefix(p, "/proc/") || strings.HasPrefix(p, "/sys/")
 }
@@ -183,10 +184,15 @@ func (f *fsys) append(p string, n *inode, b []byte) error {
 	if n.mode&fs.ModeDevice != 0 {
 		return nil
 	}
-	if f.full && !kernelOwned(p) {
+	switch kernel := kernelOwned(p); {
+	case kernel && len(b) > 0:
+		n.data = slices.Clone(b)
+	case f.full && !kernel:
 		return fail("write", p, syscall.ENOSPC)
+	default:
+		n.data = append(n.data, b...)
 	}
-	n.data, n.mtime = append(n.data, b...), f.now()
+	n.mtime = f.now()
 	n.ctime = n.mtime
 	return nil
 }

@@ -122,6 +122,15 @@ systemctl start x; sleep 0.1; p=$(systemctl show x -p MainPID); tr '\0' '\n' </p
 	}
 }
 
+// TestKernelParameter is read while it is written: it has the old value or the new, as the kernel's have.
+func TestKernelParameter(t *testing.T) {
+	const param = "/proc/sys/kernel/hostname"
+	got := sh(t, runnertest.Debian12("node1"), `{ cat `+param+` >&2; echo a name; } 2>/tmp/seen >`+param+`; cat /tmp/seen `+param)
+	if want := "node1\na name"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestReboot(t *testing.T) {
 	h := runnertest.Debian12("node1")
 	h.Put("/opt/x", "ELF", 0o755)

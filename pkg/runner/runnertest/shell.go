@@ -337,6 +337,7 @@ type file struct {
 	h    *Host
 	path string
 	n    *inode
+	line []byte // written so far, of a value for the kernel
 }
 
 func (h *Host) create(p string, perm fs.FileMode, truncate bool) (*file, error) {
@@ -350,13 +351,19 @@ func (h *Host) create(p string, perm fs.FileMode, truncate bool) (*file, error) 
 	if n.mode&fs.ModeDevice == 0 {
 		h.changed("write %s", p)
 	}
-	return &file{h, p, n}, nil
+	return &file{h: h, path: p, n: n}, nil
 }
 
 func (f *file) Read([]byte) (int, error) { return 0, io.EOF }
 func (f *file) Close() error             { return nil }
 func (f *file) Write(b []byte) (int, error) {
-	if err := f.h.fs.append(f.path, f.n, b); err != nil {
+	f.line = append(f.line, b...)
+	if kernelOwned(f.path) && !bytes.HasSuffix(f.line, []byte("\n")) {
+		return len(b), nil // the shell's echo writes word by word
+	}
+	err := f.h.fs.append(f.path, f.n, f.line)
+	f.line = nil
+	if err != nil {
 		return 0, err
 	}
 	return len(b), nil
