@@ -231,6 +231,7 @@ func (i *imports) agrees() error {
 		return fault.Advise(fmt.Errorf("%s says otherwise: %w", i.lockPath(), err),
 			"one of the two was replaced upstream, or changed on its way. To trust the bundle, delete that entry of the lock and import again")
 	}
+	own.Systems = maps.Clone(own.Systems) // the rest is not changed
 	i.dropIncomplete(&own, i.lock)
 	return own.mergePackages(i.lock)
 }

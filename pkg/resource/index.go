@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 )
 
@@ -48,7 +49,7 @@ func sumIs(path, sum string) bool {
 	if err != nil {
 		return false
 	}
-	if readIndex(filepath.Dir(path))[filepath.Base(path)] == now {
+	if verified(filepath.Dir(path))[filepath.Base(path)] == now {
 		return true
 	}
 	if got, err := hashFile(path); err != nil || got != sum {
@@ -62,7 +63,7 @@ func sumIs(path, sum string) bool {
 // folder that cannot be written to does without.
 func remember(dir string, sums map[string]string) {
 	_ = edit(context.Background(), filepath.Join(dir, indexFile), func([]byte) ([]byte, error) {
-		all := readIndex(dir)
+		all := maps.Clone(verified(dir))
 		for name, sum := range sums {
 			if now, err := lookAt(filepath.Join(dir, name), sum); err == nil {
 				all[name] = now
@@ -72,12 +73,50 @@ func remember(dir string, sums map[string]string) {
 	})
 }
 
-func readIndex(dir string) map[string]look {
-	all := map[string]look{}
-	if content, err := os.ReadFile(filepath.Join(dir, indexFile)); err == nil {
-		_ = json.Unmarshal(content, &all) // what cannot be read is hashed again
+// verified returns what the files of a folder looked like when they were hashed. It is shared: to change it, clone it.
+func verified(dir string) map[string]look {
+	all, err := indexes.get(filepath.Join(dir, indexFile), func(content []byte) (all map[string]look, err error) {
+		err = json.Unmarshal(content, &all)
+		return all, err
+	})
+	if err != nil || all == nil {
+		return map[string]look{} // what cannot be read is hashed again
 	}
 	return all
+}
+
+var (
+	indexes parsed[map[string]look]
+	locks   parsed[lock]
+)
+
+// parsed holds what was made of files, by their paths. A file is read again when it looks different: the notes of a
+// folder are asked for each file in it, and the lock for each image.
+type parsed[T any] struct{ made sync.Map }
+
+type made[T any] struct {
+	of    look
+	value T
+}
+
+func (p *parsed[T]) get(path string, read func([]byte) (T, error)) (T, error) {
+	now, err := lookAt(path, "")
+	if err != nil {
+		return *new(T), err
+	}
+	is, _ := p.made.Load(path)
+	if m, ok := is.(made[T]); ok && m.of == now {
+		return m.value, nil
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return *new(T), err
+	}
+	value, err := read(content)
+	if err == nil {
+		p.made.Store(path, made[T]{now, value}) // for how it looked before it was read: a newer one is read again
+	}
+	return value, err
 }
 
 func hashFile(path string) (string, error) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"path"
@@ -246,7 +247,7 @@ func (s *Store) incomplete(l lock) (flaws []Flaw, err error) {
 func (s *Store) doubt(ctx context.Context, key string) {
 	dir := filepath.Dir(s.file(key))
 	_ = edit(ctx, filepath.Join(dir, indexFile), func([]byte) ([]byte, error) { // fails where nothing can be fetched either
-		all := readIndex(dir)
+		all := maps.Clone(verified(dir))
 		delete(all, path.Base(key))
 		return json.Marshal(all)
 	})

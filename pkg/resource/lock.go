@@ -78,12 +78,13 @@ func parseLock(name string, content []byte) (lock, error) {
 
 func (s *Store) lockPath() string { return filepath.Join(s.dir, lockFile) }
 
+// readLock returns the store's lock, which is shared: to change it, use editLock.
 func (s *Store) readLock() (lock, error) {
-	content, err := os.ReadFile(s.lockPath())
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return lock{}, err
+	l, err := locks.get(s.lockPath(), func(content []byte) (lock, error) { return parseLock(s.lockPath(), content) })
+	if errors.Is(err, os.ErrNotExist) {
+		return parseLock(s.lockPath(), nil)
 	}
-	return parseLock(s.lockPath(), content)
+	return l, err
 }
 
 func (s *Store) editLock(ctx context.Context, change func(*lock) error) error {

@@ -118,23 +118,17 @@ func (s *Store) PackageSets() ([]PackageSet, error) {
 	return all, err
 }
 
-// has returns a test whether a file of the set is in the store, whole. The folder's notes are read once for all.
-func (s *Store) has(p PackageSet) func(PackageFile) bool {
-	dir := s.file(p.dir())
-	seen := readIndex(dir)
-	return func(f PackageFile) bool {
-		file := filepath.Join(dir, f.Name)
-		now, err := lookAt(file, f.SHA256)
-		return err == nil && (seen[f.Name] == now || sumIs(file, f.SHA256))
-	}
+// has reports whether a file of the set is in the store, whole.
+func (s *Store) has(p PackageSet, f PackageFile) bool {
+	return sumIs(filepath.Join(s.file(p.dir()), f.Name), f.SHA256)
 }
 
 // LookPackages tells of a set whether all of it is in the store.
 func (s *Store) LookPackages(p PackageSet) Stock {
-	st, has := Stock{Item: p.Item(), There: true}, s.has(p)
+	st := Stock{Item: p.Item(), There: true}
 	for _, f := range p.Files {
 		st.Size += f.Size
-		st.There = st.There && has(f)
+		st.There = st.There && s.has(p, f)
 		if place := s.source.places(f.URL)[0]; st.From == "" {
 			st.From = redacted(place)
 		}
@@ -174,14 +168,14 @@ func (s *Store) FetchPackages(ctx context.Context, p PackageSet, progress Progre
 	}
 	var all errgroup.Group
 	all.SetLimit(parallelPackages)
-	sum, has := &added{progress: progress}, s.has(p)
+	sum := &added{progress: progress}
 	for _, f := range p.Files {
 		sum.total += f.Size
 	}
 	for _, f := range p.Files {
 		file := s.file(path.Join(p.dir(), f.Name))
 		all.Go(func() error {
-			if has(f) {
+			if s.has(p, f) {
 				sum.tell(f.Name, f.Size)
 				return nil
 			}
@@ -257,10 +251,9 @@ func (s *Store) collectPackages(own, to lock, i Item, add func(key, sum string) 
 	if set.Files == nil {
 		return fault.Advise(fmt.Errorf("%s are not in %s: %w", i, s.dir, os.ErrNotExist), "run 'kubexm download --os "+i.System+"' first")
 	}
-	has := s.has(set)
 	for _, f := range set.Files {
 		key := path.Join(set.dir(), f.Name)
-		if !has(f) {
+		if !s.has(set, f) {
 			return fault.Advise(fmt.Errorf("%s is not in %s: %w", key, s.dir, os.ErrNotExist), "run 'kubexm download --os "+i.System+"' again")
 		}
 		if err := add(key, f.SHA256); err != nil {

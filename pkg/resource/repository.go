@@ -39,10 +39,9 @@ func (r *Repository) packages() ([]osPackage, error) {
 	set := l.set(r.System, r.Arch)
 	var all []osPackage
 	var missing []string
-	has := r.Store.has(set)
 	for _, f := range set.Files {
 		file := r.Store.file(path.Join(set.dir(), f.Name))
-		if !has(f) {
+		if !r.Store.has(set, f) {
 			missing = append(missing, f.Name)
 			continue
 		}
