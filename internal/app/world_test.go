@@ -4,7 +4,11 @@ package app_test
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
 	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
@@ -26,6 +30,8 @@ import (
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/kube/kubetest"
+	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
@@ -61,6 +67,8 @@ func newWorld(t testing.TB, config, mirrors string) *world {
 	w.file = filepath.Join(w.dir, "cluster.yaml")
 	if mirrors == "" {
 		w.must(os.Symlink(filled(), filepath.Join(w.dir, "packages")))
+	} else {
+		resourcetest.SigningKey(t, filepath.Join(w.dir, "packages"))
 	}
 	w.configure(config + mirrors)
 	for name, ip := range addresses {
@@ -357,7 +365,30 @@ func (a *attempt) lost(host string) error {
 	return nil
 }
 
-func (a *attempt) create() (*app.Result, error) { return app.Create(a.ctx, a.Options) }
+// create makes the cluster. It finds a key for service accounts, the same for all, for to make one takes a while.
+func (a *attempt) create() (*app.Result, error) {
+	config, _ := os.ReadFile(a.File) // there is none in a test of that
+	if name := named.FindSubmatch(config); name != nil && !a.DryRun {
+		file := filepath.Join(a.dir, string(name[1]), "certs", string(pki.Kubernetes), "sa.key")
+		if _, err := os.Stat(file); err != nil {
+			a.must(os.MkdirAll(filepath.Dir(file), 0o700))
+			a.must(os.WriteFile(file, serviceAccounts(), 0o600))
+		}
+	}
+	return app.Create(a.ctx, a.Options)
+}
+
+var (
+	named           = regexp.MustCompile(`(?m)^metadata: \{name: (.*)\}$`)
+	serviceAccounts = sync.OnceValue(func() []byte {
+		key, err := rsa.GenerateKey(rand.Reader, 2048)
+		if err != nil {
+			panic(err)
+		}
+		return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
+	})
+)
+
 func (a *attempt) delete() (*app.Result, error) { return app.Delete(a.ctx, a.Options) }
 
 func (a *attempt) dial(_ context.Context, h *v1alpha1.Host, _ string) (connector.Connector, error) {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 	"github.com/kubexm/kubexm/pkg/util/secret"
@@ -172,6 +173,7 @@ func (m *mirror) store(t *testing.T, base *http.Transport, access map[string]Acc
 	if err != nil {
 		t.Fatal(err)
 	}
+	resourcetest.SigningKey(t, s.dir)
 	s.retry.pause, s.retry.longest = time.Millisecond, 2*time.Millisecond
 	t.Cleanup(func() {
 		for _, d := range s.doors {

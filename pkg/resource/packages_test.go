@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -82,26 +81,9 @@ func packageStore(t *testing.T, base string) *Store {
 func signingStore(t *testing.T, base string) *Store {
 	t.Helper()
 	s := packageStore(t, base)
-	key, err := anyKey()
-	if err = errors.Join(err, os.MkdirAll(s.file(systemsDir), 0o755), os.WriteFile(s.file(signingFile), key, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	resourcetest.SigningKey(t, s.dir)
 	return s
 }
-
-// anyKey signs what the stores of tests publish, for to make one takes a while.
-var anyKey = sync.OnceValues(func() ([]byte, error) {
-	dir, err := os.MkdirTemp("", "kubexm-test-key-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	file := filepath.Join(dir, "key")
-	if err := makeSigningKey(file); err != nil {
-		return nil, err
-	}
-	return os.ReadFile(file)
-})
 
 func resolve(t *testing.T, s *Store, a *answers, refresh bool, names ...string) PackageSet {
 	t.Helper()

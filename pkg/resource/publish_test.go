@@ -94,7 +94,7 @@ func TestHostSettings(t *testing.T) {
 		t.Skip("there is no apt-get here")
 	}
 	base, uris := publishedDebs(t, "libwrap0")
-	s := packageStore(t, base)
+	s := signingStore(t, base)
 	if err := s.FetchPackages(t.Context(), resolve(t, s, &answers{text: uris}, false, "libwrap0"), nil); err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,9 @@ func stocked(t *testing.T, system string, files map[string][]byte) *resource.Rep
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(files[path.Base(r.URL.Path)]) }))
 	defer srv.Close()
-	store, err := resource.Open(t.TempDir(), resource.Source{})
+	dir := t.TempDir()
+	resourcetest.SigningKey(t, dir)
+	store, err := resource.Open(dir, resource.Source{})
 	if err != nil {
 		t.Fatal(err)
 	}
