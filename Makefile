@@ -29,8 +29,8 @@ test: deps ## all that is quick: vet, unit, golden, scenario and loopback-sshd t
 	@$(MAKE) -j2 test-race test-rest
 
 .PHONY: test-race
-test-race:
-	GOGC=400 $(GO) test -race -ldflags=-w -p 4 ./...
+test-race: # programs with the race detector would wait a second each before they end
+	GOGC=400 GORACE=atexit_sleep_ms=10 $(GO) test -race -ldflags=-w -p 4 ./...
 
 .PHONY: test-rest
 test-rest: # what is left out with the race detector, as that is slow
