@@ -62,7 +62,8 @@ func (r *Repository) Lacks(names []string) ([]string, error) {
 	}
 	has := map[string]bool{}
 	for _, p := range all {
-		for _, name := range append(p.Package.Provides, p.Package.Name) {
+		has[p.Package.Name] = true
+		for _, name := range p.Package.Provides {
 			has[name] = true
 		}
 	}
@@ -90,7 +91,8 @@ func (r *Repository) Has(name, version string) (bool, error) {
 	return slices.ContainsFunc(all, func(p distro.Entry) bool { return p.Package.Name == name && p.Package.Version == version }), err
 }
 
-// Index returns the small files that make a repository of a directory of a host, see distro.System.Index.
+// Index returns the small files that make a repository of a directory of a host, by their paths
+// below it, see distro.System.Index. The same packages give the same bytes.
 func (r *Repository) Index(dir string) (map[string][]byte, error) {
 	sys, all, err := r.listed()
 	if err != nil {

@@ -29,7 +29,7 @@ func NewKey() (Key, error) {
 	return Key{key}, key.AddUserId("kubexm", "packages of this store", "", nil)
 }
 
-// ReadKey reads what Write has written.
+// ReadKey reads what Write has written: one key, with its private part.
 func ReadKey(text []byte) (Key, error) {
 	keys, err := openpgp.ReadArmoredKeyRing(bytes.NewReader(text))
 	if err != nil {

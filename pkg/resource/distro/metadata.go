@@ -24,10 +24,10 @@ const (
 // Index it does not depend on where the folder is, and leads no package manager there.
 type Metadata struct {
 	Files map[string][]byte // by path in the folder, but for the signatures
-	Top   string            // the path of the one that is signed, and vouches for the others
+	Top   string            // the path of the one that is signed, and that vouches for the list of packages
 }
 
-// Metadata returns the metadata of packages of the system for an architecture. Where the system is one of apt, it has a date.
+// Metadata returns the metadata of a folder that holds packages for an architecture. That of apt has the date of today.
 func (s System) Metadata(arch string, all []Entry) (Metadata, error) {
 	index, err := s.Index("/", all)
 	if err != nil {

@@ -25,9 +25,9 @@ const (
 )
 
 // Resolve finds out which files the packages of some names are in, with those of all that they depend on, as a
-// machine needs them that has nothing yet. Of sources it takes those given, which may be mirrors of Sources. The
-// distribution's own tool is asked, on here; it runs without root, checks the signature of the index, and leaves nothing
-// behind. An error says what to install where the tool or its keys are not there.
+// machine needs them that has nothing yet. The distribution's own tool is asked on a machine that has it, here, with the
+// index at sources (those of Sources, or mirrors of them), whose signature the tool checks where it is Signed: it runs without
+// root, and leaves nothing behind. Where the machine lacks the tool or its keys the error advises what to install.
 func (s System) Resolve(ctx context.Context, here *runner.Runner, arch string, names, sources []string) ([]File, error) {
 	if s.Manager == "apt" {
 		return s.resolveDebs(ctx, here, arch, names, sources)

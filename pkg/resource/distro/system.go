@@ -106,7 +106,7 @@ func Names() []string {
 	return names
 }
 
-// Find returns the system of a name.
+// Find returns the system of a name. The error for a name that is none's tells all that there are.
 func Find(name string) (System, error) {
 	if i := slices.IndexFunc(systems, func(s System) bool { return s.Name == name }); i >= 0 {
 		return systems[i], nil
