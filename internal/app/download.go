@@ -32,7 +32,7 @@ func Archs() []string { return []string{"amd64", "arm64"} }
 type Selection struct {
 	Archs      []string // of hosts whose configuration does not say; empty: amd64
 	Kubernetes []string // versions, of any cluster; empty: the one that is named
-	Systems    []string // whose packages are wanted, see resource.SystemNames
+	Systems    []string // whose packages are wanted, see distro.Names
 	Refresh    bool     // ask for newer packages, where the lock has all that are wanted
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/resource/distro"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/task"
@@ -34,7 +35,7 @@ func (o *Options) here() *runner.Runner {
 func (o *Options) packageSets(ctx context.Context, store *resource.Store, sel Selection, clusters []*cluster.Cluster) ([]resource.PackageSet, error) {
 	var sets []resource.PackageSet
 	for _, name := range sel.Systems {
-		sys, err := resource.FindSystem(name)
+		sys, err := distro.Find(name)
 		if err != nil {
 			return nil, fault.Exit(err, fault.ExitUsage)
 		}
@@ -58,7 +59,7 @@ func (o *Options) packageSets(ctx context.Context, store *resource.Store, sel Se
 }
 
 // askedFor adds, by architecture, the packages that the hosts of a cluster are asked to have where they run a system.
-func askedFor(c *cluster.Cluster, sys resource.System, names map[string][]string) {
+func askedFor(c *cluster.Cluster, sys distro.System, names map[string][]string) {
 	facts := map[string]*runner.Facts{}
 	for _, h := range c.All() {
 		facts[h] = &runner.Facts{Arch: c.Arch(h), OS: sys.ID, OSLike: sys.Like, OSVersion: sys.Version, PackageManager: sys.Manager}
@@ -161,7 +162,7 @@ func keptPackages(store *resource.Store, sel Selection) ([]resource.Item, error)
 func (sel Selection) checkSystems() error {
 	var errs []error
 	for _, name := range sel.Systems {
-		_, err := resource.FindSystem(name)
+		_, err := distro.Find(name)
 		errs = append(errs, err)
 	}
 	return fault.Exit(errors.Join(errs...), fault.ExitUsage)

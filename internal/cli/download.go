@@ -14,6 +14,7 @@ import (
 	"github.com/kubexm/kubexm/internal/cli/style"
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/resource/distro"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
@@ -67,7 +68,7 @@ them: apt and the distribution's keyring, or dnf and dnf-plugins-core. It reads
 the index by way of spec.source.access where that has an entry, else with its own
 settings. What the lock has already stays as it is; --refresh asks for newer
 packages. Machines install them from the store where spec.source.offline is true, else from their own repositories.
-There are: ` + commaLines(resource.SystemNames(), 84) + ".",
+There are: ` + commaLines(distro.Names(), 84) + ".",
 		Example: downloadExample,
 	}
 	var d downloading
@@ -116,7 +117,7 @@ func (p *program) downloadFlags(cmd *cobra.Command, d *downloading) {
 	f.BoolVar(&d.prune, "prune", false, "remove from the store what no cluster needs")
 	f.IntVar(&p.options.Parallel, "parallel", 0, "things to fetch at a time (default 4)")
 	complete(cmd, "arch", app.Archs)
-	complete(cmd, "os", resource.SystemNames)
+	complete(cmd, "os", distro.Names)
 	complete(cmd, "k8s", func() []string { return []string{config.DefaultKubernetes()} })
 	_ = cmd.MarkFlagFilename("export", "zst")
 	_ = cmd.MarkFlagFilename("sign-key")

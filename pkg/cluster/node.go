@@ -13,6 +13,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/kube"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/resource/distro"
 	"github.com/kubexm/kubexm/pkg/util/secret"
 )
 
@@ -217,7 +218,7 @@ func (c *Cluster) Repository(host string) *resource.Repository {
 		return nil
 	}
 	f := c.FactsOf(host)
-	return &resource.Repository{System: resource.SystemOf(f.OS, f.OSVersion), Arch: c.Arch(host), Store: c.Store}
+	return &resource.Repository{System: distro.NameOf(f.OS, f.OSVersion), Arch: c.Arch(host), Store: c.Store}
 }
 
 // Needs is everything of the store that clusters need, each thing once: of each the

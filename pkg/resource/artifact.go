@@ -26,7 +26,7 @@ type Artifact struct {
 type Item struct {
 	Artifact
 	Image  string `json:"image,omitempty"`  // its full reference
-	System string `json:"system,omitempty"` // its name, see FindSystem; neither: the item is the artifact
+	System string `json:"system,omitempty"` // its name, see distro.Find; neither: the item is the artifact
 }
 
 // ImageItem is the item of an image, by its full reference.

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kubexm/kubexm/pkg/resource/distro"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
@@ -32,15 +33,7 @@ type PackageSet struct {
 	System string        `json:"system"`
 	Arch   string        `json:"arch"`
 	Names  []string      `json:"names"` // asked for, sorted
-	Files  []PackageFile `json:"files"` // sorted by name
-}
-
-// PackageFile is a package as its distribution publishes it.
-type PackageFile struct {
-	Name   string `json:"name"` // of the file
-	URL    string `json:"url"`
-	Size   int64  `json:"size"` // bytes
-	SHA256 string `json:"sha256"`
+	Files  []distro.File `json:"files"` // sorted by name
 }
 
 // lockedSystem is a set in the lock. Of its files, Files of the lock has the checksums.
@@ -60,9 +53,6 @@ func (p PackageSet) dir() string { return systemDir(p.System, p.Arch) }
 
 func systemDir(system, arch string) string { return path.Join(systemsDir, system, arch) }
 
-// packageName is a file name that holds nothing but a package's name, version and architecture.
-var packageName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+~^_:-]*\.(deb|rpm)$`)
-
 // askedName is a name that a package manager takes for a package, and a shell for one word.
 var askedName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+_:~-]*$`)
 
@@ -72,8 +62,8 @@ func isPackage(key string) bool {
 	if len(part) != 4 || part[0] != systemsDir || part[2] != "amd64" && part[2] != "arm64" {
 		return false
 	}
-	s, err := FindSystem(part[1])
-	return err == nil && strings.HasSuffix(part[3], s.suffix()) && packageName.MatchString(part[3])
+	s, err := distro.Find(part[1])
+	return err == nil && s.IsPackage(part[3])
 }
 
 // check refuses what has no place in a store.
@@ -93,7 +83,7 @@ func (l lock) set(system, arch string) PackageSet {
 	p.Names = has.Names
 	for _, name := range has.Files {
 		f := l.Files[path.Join(p.dir(), name)]
-		p.Files = append(p.Files, PackageFile{name, f.From, f.Size, f.SHA256})
+		p.Files = append(p.Files, distro.File{Name: name, URL: f.From, Size: f.Size, SHA256: f.SHA256})
 	}
 	return p
 }
@@ -108,7 +98,7 @@ func (l lock) hasSet(p PackageSet) bool {
 func (s *Store) PackageSets() ([]PackageSet, error) {
 	l, err := s.readLock()
 	var all []PackageSet
-	for _, name := range SystemNames() {
+	for _, name := range distro.Names() {
 		for _, arch := range []string{"amd64", "arm64"} {
 			if _, ok := l.Systems[systemDir(name, arch)]; ok {
 				all = append(all, l.set(name, arch))
@@ -119,7 +109,7 @@ func (s *Store) PackageSets() ([]PackageSet, error) {
 }
 
 // has reports whether a file of the set is in the store, whole.
-func (s *Store) has(p PackageSet, f PackageFile) bool {
+func (s *Store) has(p PackageSet, f distro.File) bool {
 	return sumIs(filepath.Join(s.file(p.dir()), f.Name), f.SHA256)
 }
 
@@ -146,7 +136,7 @@ func (s *Store) HasPackages(p PackageSet) (bool, error) {
 	if err != nil || !l.hasSet(p) || !s.LookPackages(p).There {
 		return false, err
 	}
-	index, err := s.repositoryIndex(p)
+	is, err := s.metadata(p)
 	if err != nil {
 		return false, err
 	}
@@ -154,7 +144,7 @@ func (s *Store) HasPackages(p PackageSet) (bool, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
-	return err == nil && index.isIn(s.file(p.dir()), key), err
+	return err == nil && is.IsIn(s.file(p.dir()), key), err
 }
 
 // FetchPackages makes sure that a set is in the store. What another set of this system and
@@ -313,7 +303,7 @@ func (s *Store) incompletePackages(l lock) (flaws []Flaw) {
 // dropIncomplete forgets sets that are not whole in the store, where another lock has one: what they lack may be published
 // no more.
 func (s *Store) dropIncomplete(l *lock, other lock) {
-	for _, name := range SystemNames() {
+	for _, name := range distro.Names() {
 		for _, arch := range []string{"amd64", "arm64"} {
 			set := l.set(name, arch)
 			if _, ok := other.Systems[set.dir()]; ok && !s.LookPackages(set).There {

@@ -64,7 +64,7 @@ func TestRepublish(t *testing.T) {
 	base, uris := publishedDebs(t, "socat")
 	s, set := holding(t, base, uris, "socat")
 	dir := s.file(set.dir())
-	for _, name := range []string{"Packages", "Release", "Release.gpg", "InRelease", publicFile, "../../signing.key"} {
+	for _, name := range []string{"Packages", "Release", "Release.gpg", "InRelease", "kubexm.asc", "../../signing.key"} {
 		for _, how := range []string{"gone", "changed"} {
 			file, err := filepath.Join(dir, name), error(nil)
 			if how == "gone" {

@@ -5,22 +5,12 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strings"
 	"sync"
 
+	"github.com/kubexm/kubexm/pkg/resource/distro"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
-
-// osPackage is a package in the store.
-type osPackage struct {
-	Member          // Name is that of the file
-	name     string // of the package
-	version  string // of a Debian package, as apt tells it
-	provides []string
-	index    string      // what the index says of a Debian package, but for where it is
-	rpm      *xmlPackage // what it says of an RPM package
-}
 
 // Repository is the packages of a system in a store, for hosts of one architecture.
 type Repository struct {
@@ -31,13 +21,13 @@ type Repository struct {
 
 // packages reads all packages of the repository; none where the store has none. What it has
 // must be whole.
-func (r *Repository) packages() ([]osPackage, error) {
+func (r *Repository) packages() ([]distro.Entry, error) {
 	l, err := r.Store.readLock()
 	if err != nil || r.System == "" {
 		return nil, err
 	}
 	set := l.set(r.System, r.Arch)
-	var all []osPackage
+	var all []distro.Entry
 	var missing []string
 	for _, f := range set.Files {
 		file := r.Store.file(path.Join(set.dir(), f.Name))
@@ -49,8 +39,7 @@ func (r *Repository) packages() ([]osPackage, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.Member = Member{Name: f.Name, Mode: 0o644, Size: f.Size, SHA256: f.SHA256, Path: file}
-		all = append(all, p)
+		all = append(all, distro.Entry{File: f, Package: p})
 	}
 	if all != nil && missing != nil {
 		return nil, fault.Advise(fmt.Errorf("of the %s in %s this is missing or damaged: %s", set, r.Store.dir, human.Names(missing, 5)),
@@ -60,14 +49,9 @@ func (r *Repository) packages() ([]osPackage, error) {
 }
 
 // packageAt reads a package, each only once.
-func (s *Store) packageAt(file, sum string) (osPackage, error) {
-	read, _ := s.read.LoadOrStore(sum, sync.OnceValues(func() (osPackage, error) {
-		if strings.HasSuffix(file, ".deb") {
-			return readDeb(file)
-		}
-		return readRPM(file)
-	}))
-	return read.(func() (osPackage, error))() //nolint:forcetypeassert // nothing else is put there
+func (s *Store) packageAt(file, sum string) (distro.Package, error) {
+	read, _ := s.read.LoadOrStore(sum, sync.OnceValues(func() (distro.Package, error) { return distro.Read(file) }))
+	return read.(func() (distro.Package, error))() //nolint:forcetypeassert // nothing else is put there
 }
 
 // Lacks returns those of the names that the repository has no package for.
@@ -78,7 +62,8 @@ func (r *Repository) Lacks(names []string) ([]string, error) {
 	}
 	has := map[string]bool{}
 	for _, p := range all {
-		for _, name := range append(p.provides, p.name) {
+		has[p.Package.Name] = true
+		for _, name := range p.Package.Provides {
 			has[name] = true
 		}
 	}
@@ -93,8 +78,8 @@ func (r *Repository) Files(names []string) ([]Member, error) {
 	}
 	var files []Member
 	for _, p := range all {
-		if slices.Contains(names, p.name) {
-			files = append(files, p.Member)
+		if slices.Contains(names, p.Package.Name) {
+			files = append(files, Member{Name: p.Name, Mode: 0o644, Size: p.Size, SHA256: p.SHA256, Path: r.Store.file(path.Join(systemDir(r.System, r.Arch), p.Name))})
 		}
 	}
 	return files, nil
@@ -103,23 +88,29 @@ func (r *Repository) Files(names []string) ([]Member, error) {
 // Has reports whether the repository has a Debian package in that very version.
 func (r *Repository) Has(name, version string) (bool, error) {
 	all, err := r.packages()
-	return slices.ContainsFunc(all, func(p osPackage) bool { return p.name == name && p.version == version }), err
+	return slices.ContainsFunc(all, func(p distro.Entry) bool { return p.Package.Name == name && p.Package.Version == version }), err
 }
 
 // Index returns the small files that make a repository of a directory of a host, by their paths
-// below it: those that list its packages, and those that lead a package manager there and nowhere
-// else. The same packages give the same bytes.
+// below it, see distro.System.Index. The same packages give the same bytes.
 func (r *Repository) Index(dir string) (map[string][]byte, error) {
-	all, err := r.packages()
+	sys, all, err := r.listed()
 	if err != nil {
 		return nil, err
 	}
+	return sys.Index(dir, all)
+}
+
+// listed returns the packages of the repository, of which there must be some, and the system they are of.
+func (r *Repository) listed() (distro.System, []distro.Entry, error) {
+	all, err := r.packages()
+	if err != nil {
+		return distro.System{}, nil, err
+	}
 	if len(all) == 0 {
-		return nil, fault.Advise(fmt.Errorf("the store has no packages of %s", cmp.Or(r.System, "this operating system")),
+		return distro.System{}, nil, fault.Advise(fmt.Errorf("the store has no packages of %s", cmp.Or(r.System, "this operating system")),
 			"on a machine with internet: kubexm download --os "+cmp.Or(r.System, "NAME")+" --export; bring its file here, then: kubexm import FILE")
 	}
-	if s, err := FindSystem(r.System); err != nil || s.Manager == "apt" {
-		return debIndex(dir, all), err
-	}
-	return rpmIndex(dir, all)
+	sys, err := distro.Find(r.System)
+	return sys, all, err
 }

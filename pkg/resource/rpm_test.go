@@ -15,8 +15,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubexm/kubexm/pkg/resource/distro"
 	"github.com/kubexm/kubexm/pkg/util/fault"
-	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
 // dnfAnswer is what the script prints that asks dnf: where packages are, and the lists of two repositories.
@@ -25,7 +27,7 @@ func dnfAnswer(t *testing.T, base string, change func(primary string) string) st
 	text, lists := "a remark\n", ""
 	for n, name := range []string{"kx-lib-2.0-1.noarch.rpm", "kx-top-1.0-1.noarch.rpm"} {
 		at := base + []string{"BaseOS", "AppStream"}[n] + "/x86_64/os/"
-		content, err := os.ReadFile(filepath.Join("testdata", name))
+		content, err := os.ReadFile(filepath.Join("distro", "testdata", name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +92,7 @@ func TestLogInOfMirror(t *testing.T) {
 // TestRPMs follows RPM packages from dnf's answer to the metadata that a host reads.
 func TestRPMs(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		http.ServeFile(w, r, filepath.Join("testdata", filepath.Base(r.URL.Path)))
+		http.ServeFile(w, r, filepath.Join("distro", "testdata", filepath.Base(r.URL.Path)))
 	}))
 	defer srv.Close()
 	s, err := Open(t.TempDir(), Source{Mirrors: map[string]string{"https://dl.rockylinux.org/": srv.URL + "/rocky/"}})
@@ -122,23 +124,18 @@ func TestRPMs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	packed := index["repodata/primary.xml.gz"]
-	z, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		t.Fatal(err)
-	}
-	primary, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
-	repomd := string(index["repodata/repomd.xml"])
-	for _, sum := range [][32]byte{sha256.Sum256(packed), sha256.Sum256(primary)} {
-		if !strings.Contains(repomd, fmt.Sprintf("%x", sum)) {
-			t.Errorf("no %x in %s", sum, repomd)
+	all := make([]distro.Entry, len(set.Files))
+	for i, f := range set.Files {
+		p, err := distro.Read(filepath.Join("distro", "testdata", f.Name))
+		if err != nil {
+			t.Fatal(err)
 		}
+		all[i] = distro.Entry{File: f, Package: p}
 	}
-	golden.Equal(t, string(index["repos/kubexm.repo"])+strings.ReplaceAll(string(primary), "><", ">\n<"))
-
+	want, err := distro.System{Manager: "dnf"}.Index("/dir", all)
+	if diff := cmp.Diff(want, index); err != nil || diff != "" {
+		t.Error(diff, err)
+	}
 	for want, change := range map[string]func(string) string{
 		"has no SHA-256 of http://": func(p string) string { return strings.Replace(p, "sha256", "sha1", 1) },
 		"syntax error":              func(p string) string { return p[:len(p)/2] },

@@ -13,6 +13,8 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/registry"
+
+	"github.com/kubexm/kubexm/pkg/resource/distro"
 )
 
 // sbomFile is the member of a bundle that lists what is in it.
@@ -115,7 +117,7 @@ var rpmForm = regexp.MustCompile(`^(.+)-([^-]+-[^-]+)\.([^.]+)\.rpm$`)
 
 // packageComponent describes a package of an operating system, by the name of its file.
 func packageComponent(c cdx.Component) (cdx.Component, error) {
-	sys, err := FindSystem(strings.Split(c.BOMRef, "/")[1])
+	sys, err := distro.Find(strings.Split(c.BOMRef, "/")[1])
 	if err != nil {
 		return c, err
 	}

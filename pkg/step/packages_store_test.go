@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/resource/distro"
 	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
@@ -34,7 +35,7 @@ func stocked(t *testing.T, system string, files map[string][]byte) *resource.Rep
 	}
 	set := resource.PackageSet{System: system, Arch: "amd64", Names: []string{"some"}}
 	for name, content := range files {
-		set.Files = append(set.Files, resource.PackageFile{Name: name, URL: srv.URL + "/" + name, Size: int64(len(content)), SHA256: fmt.Sprintf("%x", sha256.Sum256(content))})
+		set.Files = append(set.Files, distro.File{Name: name, URL: srv.URL + "/" + name, Size: int64(len(content)), SHA256: fmt.Sprintf("%x", sha256.Sum256(content))})
 	}
 	if err := store.FetchPackages(t.Context(), set, nil); err != nil {
 		t.Fatal(err)
@@ -55,7 +56,7 @@ func withoutNetwork(t *testing.T) map[string]func() (*runnertest.Host, step.Pack
 	t.Helper()
 	rpms := map[string][]byte{}
 	for _, name := range []string{"kx-lib-2.0-1.noarch.rpm", "kx-top-1.0-1.noarch.rpm"} {
-		content, err := os.ReadFile("../resource/testdata/" + name)
+		content, err := os.ReadFile("../resource/distro/testdata/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}

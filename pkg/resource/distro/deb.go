@@ -1,4 +1,4 @@
-package resource
+package distro
 
 import (
 	"archive/tar"
@@ -16,35 +16,37 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// maxControl bounds what is read of a package's description, in bytes.
-const maxControl = 1 << 20
+const (
+	maxControl = 1 << 20  // bytes of a package's description
+	maxWindow  = 64 << 20 // bytes of memory to unpack with
+)
 
 // readDeb reads of a Debian package (deb(5)) what an index says of it.
-func readDeb(file string) (osPackage, error) {
+func readDeb(file string) (Package, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return osPackage{}, err
+		return Package{}, err
 	}
 	defer f.Close()
 	text, err := debControl(bufio.NewReader(f))
 	if err != nil {
-		return osPackage{}, fmt.Errorf("reading %s: %w", file, err)
+		return Package{}, fmt.Errorf("reading %s: %w", file, err)
 	}
-	p := osPackage{index: text}
+	p := Package{control: text}
 	for line := range strings.Lines(text) {
 		switch key, value, _ := strings.Cut(line, ":"); key {
 		case "Package":
-			p.name = strings.TrimSpace(value)
+			p.Name = strings.TrimSpace(value)
 		case "Version":
-			p.version = strings.TrimSpace(value)
+			p.Version = strings.TrimSpace(value)
 		case "Provides":
 			for name := range strings.SplitSeq(value, ",") {
 				name, _, _ = strings.Cut(strings.TrimSpace(name), " ")
-				p.provides = append(p.provides, name)
+				p.Provides = append(p.Provides, name)
 			}
 		}
 	}
-	if p.name == "" {
+	if p.Name == "" {
 		return p, fmt.Errorf("reading %s: it does not say of which package it is", file)
 	}
 	return p, nil
@@ -111,13 +113,13 @@ func tarredControl(r io.Reader) (string, error) {
 
 // debIndex is the file Packages of a repository, and how apt on a host reads that and nothing else. It all lies in dir, on
 // the host. It bears no signature: it comes by the same way as the orders to install from it (ADR 0019).
-func debIndex(dir string, all []osPackage) map[string][]byte {
+func debIndex(dir string, all []Entry) map[string][]byte {
 	var text strings.Builder
 	for _, p := range all {
-		fmt.Fprintf(&text, "%sFilename: ./%s\nSize: %d\nSHA256: %s\n\n", p.index, p.Name, p.Size, p.SHA256)
+		fmt.Fprintf(&text, "%sFilename: ./%s\nSize: %d\nSHA256: %s\n\n", p.Package.control, p.Name, p.Size, p.SHA256)
 	}
 	return map[string][]byte{
-		"Packages":     []byte(text.String()),
+		debList:        []byte(text.String()),
 		"sources.list": []byte("deb [trusted=yes] file:" + dir + " ./\n"),
 		"apt.conf": []byte(`Dir::Etc::SourceList "` + dir + `/sources.list";
 Dir::Etc::SourceParts "/dev/null";

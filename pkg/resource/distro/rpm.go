@@ -1,4 +1,4 @@
-package resource
+package distro
 
 import (
 	"bufio"
@@ -82,15 +82,15 @@ func xmlEntries(all []rpm.Dependency) (list []xmlEntry) {
 }
 
 // readRPM reads of an RPM package what an index says of it.
-func readRPM(file string) (osPackage, error) {
+func readRPM(file string) (Package, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return osPackage{}, err
+		return Package{}, err
 	}
 	defer f.Close()
 	p, err := rpm.Read(bufio.NewReader(f))
 	if err != nil {
-		return osPackage{}, fmt.Errorf("reading %s: %w", file, err)
+		return Package{}, fmt.Errorf("reading %s: %w", file, err)
 	}
 	x := &xmlPackage{
 		Type: "rpm", Name: p.Name(), Arch: p.Architecture(), Version: xmlVersion{fmt.Sprint(p.Epoch()), p.Version(), p.Release()},
@@ -103,9 +103,9 @@ func readRPM(file string) (osPackage, error) {
 	for _, f := range p.Files() {
 		x.Format.Files = append(x.Format.Files, f.Name())
 	}
-	is := osPackage{name: p.Name(), rpm: x}
+	is := Package{Name: p.Name(), rpm: x}
 	for _, e := range x.Format.Provides {
-		is.provides = append(is.provides, e.Name)
+		is.Provides = append(is.Provides, e.Name)
 	}
 	return is, nil
 }
@@ -114,21 +114,21 @@ func readRPM(file string) (osPackage, error) {
 var primaryFile = regexp.MustCompile(`^/etc/|bin/|^/usr/lib/sendmail$`)
 
 // rpmIndex is the metadata of a repository in dir, on a host, and how dnf or yum reads that and nothing else.
-func rpmIndex(dir string, all []osPackage) (map[string][]byte, error) {
+func rpmIndex(dir string, all []Entry) (map[string][]byte, error) {
 	wanted := map[string]bool{}
 	for _, p := range all {
-		for _, e := range p.rpm.Format.Requires {
+		for _, e := range p.Package.rpm.Format.Requires {
 			wanted[e.Name] = true
 		}
 	}
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "%s<metadata xmlns=\"http://linux.duke.edu/metadata/common\" xmlns:rpm=\"http://linux.duke.edu/metadata/rpm\" packages=\"%d\">\n", xml.Header, len(all))
 	for _, p := range all {
-		x := *p.rpm
+		x := *p.Package.rpm
 		x.Checksum = xmlChecksum{"sha256", "YES", p.SHA256}
 		x.Size.Package, x.Location.Href = p.Size, p.Name
 		x.Format.Files = nil
-		for _, f := range p.rpm.Format.Files {
+		for _, f := range p.Package.rpm.Format.Files {
 			if wanted[f] || primaryFile.MatchString(f) {
 				x.Format.Files = append(x.Format.Files, f)
 			}
@@ -144,12 +144,11 @@ func rpmIndex(dir string, all []osPackage) (map[string][]byte, error) {
 	z := gzip.NewWriter(&packed)
 	_, _ = z.Write(text.Bytes()) // to memory
 	_ = z.Close()
-	const primary = "repodata/primary.xml.gz"
 	repomd := fmt.Sprintf(xml.Header+`<repomd xmlns="http://linux.duke.edu/metadata/repo"><revision>1</revision><data type="primary"><checksum type="sha256">%x</checksum>`+
 		`<open-checksum type="sha256">%x</open-checksum><location href="%s"/><timestamp>1</timestamp><size>%d</size><open-size>%d</open-size></data></repomd>
-`, sha256.Sum256(packed.Bytes()), sha256.Sum256(text.Bytes()), primary, packed.Len(), text.Len())
+`, sha256.Sum256(packed.Bytes()), sha256.Sum256(text.Bytes()), rpmList, packed.Len(), text.Len())
 	return map[string][]byte{
-		primary: packed.Bytes(), "repodata/repomd.xml": []byte(repomd),
+		rpmList: packed.Bytes(), rpmTop: []byte(repomd),
 		path.Join("repos", "kubexm.repo"): []byte("[kubexm]\nname=kubexm\nbaseurl=file://" + dir + "\nenabled=1\ngpgcheck=0\nmodule_hotfixes=1\n"),
 	}, nil
 }

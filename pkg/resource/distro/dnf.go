@@ -1,4 +1,4 @@
-package resource
+package distro
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner"
 )
 
-// resolveRPMs lets dnf tell what it would fetch for a machine without any package, and then prints the
+// askDnf lets dnf tell what it would fetch for a machine without any package, and then prints the
 // lists of packages that it has read for that, as they have the checksums. It keeps this machine's
 // settings of how to reach servers (dnf.conf(5)), and none of its repositories.
-const resolveRPMs = `command -v dnf >/dev/null && dnf -q download --help >/dev/null 2>&1 || exit 71
+const askDnf = `command -v dnf >/dev/null && dnf -q download --help >/dev/null 2>&1 || exit 71
 T=$(mktemp -d) || exit 1
 trap 'rm -rf "$T"' EXIT; trap 'exit 143' TERM INT
 mkdir "$T/root" "$T/repos" "$T/out"
@@ -28,17 +28,16 @@ cat "$T/urls"
 find "$T/cache" -name '*-primary.xml*' | while read -r f; do printf '\n= %%s %%s\n' "${f#"$T/cache/"}" "$(wc -c <"$f")"; cat "$f"; done
 `
 
-func (s *Store) resolveRPM(ctx context.Context, here *runner.Runner, sys System, set PackageSet, sources []string) ([]PackageFile, error) {
-	arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[set.Arch]
+func (s System) resolveRPMs(ctx context.Context, here *runner.Runner, arch string, names, sources []string) ([]File, error) {
 	var repos strings.Builder
 	for i, src := range sources {
 		proxy := ""
-		if strings.HasPrefix(src, "http://127.0.0.1:") { // see forward
+		if strings.HasPrefix(src, "http://127.0.0.1:") { // this machine's own: no proxy leads there
 			proxy = "proxy=_none_\n"
 		}
 		fmt.Fprintf(&repos, "[source%d]\nname=source%[1]d\nbaseurl=%s\nenabled=1\ngpgcheck=0\nskip_if_unavailable=0\nmodule_hotfixes=1\n%s", i, src, proxy)
 	}
-	out, err := here.User(ctx, fmt.Sprintf(resolveRPMs, sys.Version, arch, runner.Quote(set.Names...)), strings.NewReader(repos.String()))
+	out, err := here.User(ctx, fmt.Sprintf(askDnf, s.Version, rpmArch(arch), runner.Quote(names...)), strings.NewReader(repos.String()))
 	if err != nil {
 		return nil, toolError(err, "dnf with its command download", "dnf and dnf-plugins-core", keyring{})
 	}
@@ -47,7 +46,7 @@ func (s *Store) resolveRPM(ctx context.Context, here *runner.Runner, sys System,
 	if err != nil {
 		return nil, fmt.Errorf("reading the index: %w", err)
 	}
-	var files []PackageFile
+	var files []File
 	for line := range strings.Lines(urls) {
 		line = strings.TrimSpace(line)
 		u, err := url.Parse(line)
@@ -56,7 +55,7 @@ func (s *Store) resolveRPM(ctx context.Context, here *runner.Runner, sys System,
 		}
 		f, ok := listed[line]
 		if !ok {
-			return nil, fmt.Errorf("dnf download --url: the index has no SHA-256 of %s", redacted(line))
+			return nil, fmt.Errorf("dnf download --url: the index has no SHA-256 of %s", u.Redacted())
 		}
 		files = append(files, f)
 	}
@@ -65,8 +64,8 @@ func (s *Store) resolveRPM(ctx context.Context, here *runner.Runner, sys System,
 
 // readPrimaries returns the packages of several lists, each "\n= sourceN-ID/.../NAME SIZE\n" and the file of
 // that size, by the URLs that they are published at.
-func readPrimaries(text string, sources []string) (map[string]PackageFile, error) {
-	all := map[string]PackageFile{}
+func readPrimaries(text string, sources []string) (map[string]File, error) {
+	all := map[string]File{}
 	for text != "" {
 		var name string
 		var source, size int
@@ -92,7 +91,7 @@ func readPrimaries(text string, sources []string) (map[string]PackageFile, error
 }
 
 // readPrimary adds the packages of a primary.xml that have a SHA-256.
-func readPrimary(r io.Reader, source string, to map[string]PackageFile) error {
+func readPrimary(r io.Reader, source string, to map[string]File) error {
 	for d := xml.NewDecoder(r); ; {
 		t, err := d.Token()
 		if errors.Is(err, io.EOF) {
@@ -115,7 +114,7 @@ func readPrimary(r io.Reader, source string, to map[string]PackageFile) error {
 		}
 		if sum := strings.TrimSpace(p.Checksum.Sum); p.Checksum.Type == "sha256" {
 			at := source + p.Location.Href
-			to[at] = PackageFile{path.Base(p.Location.Href), at, p.Size.Package, strings.ToLower(sum)}
+			to[at] = File{path.Base(p.Location.Href), at, p.Size.Package, strings.ToLower(sum)}
 		}
 	}
 }
