@@ -20,6 +20,7 @@ var layers = [][]string{
 	{"pkg/apis/*", "pkg/templates", "pkg/connector/internal/*"},
 	{"pkg/connector"},
 	{"pkg/runner", "pkg/pki", "pkg/config", "pkg/signature"},
+	{"pkg/resource/*"},
 	{"pkg/resource", "pkg/kube"},
 	{"pkg/cluster"},
 	{"pkg/step"},

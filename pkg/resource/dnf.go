@@ -10,6 +10,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/runner"
 )
 
@@ -33,7 +34,7 @@ func (s *Store) resolveRPM(ctx context.Context, here *runner.Runner, sys System,
 	var repos strings.Builder
 	for i, src := range sources {
 		proxy := ""
-		if strings.HasPrefix(src, "http://127.0.0.1:") { // see forward
+		if strings.HasPrefix(src, "http://127.0.0.1:") { // see source.Forward
 			proxy = "proxy=_none_\n"
 		}
 		fmt.Fprintf(&repos, "[source%d]\nname=source%[1]d\nbaseurl=%s\nenabled=1\ngpgcheck=0\nskip_if_unavailable=0\nmodule_hotfixes=1\n%s", i, src, proxy)
@@ -56,7 +57,7 @@ func (s *Store) resolveRPM(ctx context.Context, here *runner.Runner, sys System,
 		}
 		f, ok := listed[line]
 		if !ok {
-			return nil, fmt.Errorf("dnf download --url: the index has no SHA-256 of %s", redacted(line))
+			return nil, fmt.Errorf("dnf download --url: the index has no SHA-256 of %s", source.Redacted(line))
 		}
 		files = append(files, f)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/connector/sshtest"
 	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
+	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/secret"
 )
@@ -76,7 +77,7 @@ const nginx = "docker.io/library/nginx:1.30.4"
 func TestPush(t *testing.T) {
 	u := resourcetest.New()
 	defer u.Close()
-	s, err := Open(t.TempDir(), Source{Mirrors: u.Sources()})
+	s, err := Open(t.TempDir(), source.Config{Mirrors: u.Sources()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +153,7 @@ func TestPush(t *testing.T) {
 func TestPushFails(t *testing.T) {
 	u := resourcetest.New()
 	defer u.Close()
-	s, err := Open(t.TempDir(), Source{Mirrors: u.Sources()})
+	s, err := Open(t.TempDir(), source.Config{Mirrors: u.Sources()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +200,7 @@ func withImages(t *testing.T) *Store {
 	t.Helper()
 	u := resourcetest.New()
 	defer u.Close()
-	s, err := Open(t.TempDir(), Source{Mirrors: u.Sources()})
+	s, err := Open(t.TempDir(), source.Config{Mirrors: u.Sources()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,8 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/registry"
+
+	"github.com/kubexm/kubexm/pkg/resource/source"
 )
 
 // sbomFile is the member of a bundle that lists what is in it.
@@ -71,7 +73,7 @@ func (s *Store) sbom(b Bundle, l lock, members []packaged) ([]byte, error) {
 			return nil, err
 		}
 		if isPackage(p.Path) {
-			c.ExternalReferences = &[]cdx.ExternalReference{{Type: cdx.ERTypeDistribution, URL: redacted(l.Files[p.Path].From)}}
+			c.ExternalReferences = &[]cdx.ExternalReference{{Type: cdx.ERTypeDistribution, URL: source.Redacted(l.Files[p.Path].From)}}
 		}
 		all = append(all, c)
 	}
