@@ -37,8 +37,8 @@ type StatusError struct {
 
 func (e *StatusError) Error() string { return e.what + ": " + e.status }
 
-// Get asks for a URL. Other answers than 200 and 206 are errors, of type *StatusError; those that another try may
-// cure are transient. Who gets an answer closes its body.
+// Get asks for a URL. Answers other than 200 and 206 are errors, each a *StatusError; what another try may cure is
+// transient (fault.Transient). Who gets an answer closes its body. header may be nil.
 func Get(ctx context.Context, client remote.Client, url string, header http.Header) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -154,8 +154,8 @@ type Retry struct {
 }
 
 // Try calls fn with one place after another until it succeeds. Where it failed in passing (fault.Transient) it is called
-// again in later rounds, after a pause. The error is that of all places, each the last of its own; or the first
-// one that no other place can cure, when ctx has ended or this machine's disk is at fault.
+// again in later rounds, after a pause. The error is the last of each place, joined; or the first that no
+// other place cures, as ctx has ended or this machine's disk is at fault.
 func Try[T any](ctx context.Context, r Retry, places []T, fn func(T) error) error {
 	errs := make([]error, len(places))
 	for round, pause := 1, r.Pause; ; round, pause = round+1, 2*pause {

@@ -19,7 +19,7 @@ import (
 // Config says where files and images are fetched from. Tried in order: the
 // user's mirror, the mirror of the zone, the original.
 type Config struct {
-	Zone      string            // a key of zones; empty: $KXZONE
+	Zone      string            // whose mirrors to take: "cn"; empty: $KXZONE, or none
 	Mirrors   map[string]string // URL prefix to URL prefix, or registry to registry ("http://host/path": without TLS); the longest wins
 	Access    map[string]Access // how to get at what a URL prefix, or a registry, covers; the longest wins
 	Offline   bool              // fetch nothing: what is missing in the store is an error; no log-in is read
