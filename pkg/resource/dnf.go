@@ -10,7 +10,6 @@ import (
 	"path"
 	"strings"
 
-	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/runner"
 )
 
@@ -34,7 +33,7 @@ func (s *Store) resolveRPM(ctx context.Context, here *runner.Runner, sys System,
 	var repos strings.Builder
 	for i, src := range sources {
 		proxy := ""
-		if strings.HasPrefix(src, "http://127.0.0.1:") { // see source.Forward
+		if strings.HasPrefix(src, "http://127.0.0.1:") { // this machine's own: no proxy leads there
 			proxy = "proxy=_none_\n"
 		}
 		fmt.Fprintf(&repos, "[source%d]\nname=source%[1]d\nbaseurl=%s\nenabled=1\ngpgcheck=0\nskip_if_unavailable=0\nmodule_hotfixes=1\n%s", i, src, proxy)
@@ -57,7 +56,7 @@ func (s *Store) resolveRPM(ctx context.Context, here *runner.Runner, sys System,
 		}
 		f, ok := listed[line]
 		if !ok {
-			return nil, fmt.Errorf("dnf download --url: the index has no SHA-256 of %s", source.Redacted(line))
+			return nil, fmt.Errorf("dnf download --url: the index has no SHA-256 of %s", u.Redacted())
 		}
 		files = append(files, f)
 	}
