@@ -18,6 +18,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/pipeline"
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/signature"
 	"github.com/kubexm/kubexm/pkg/task"
@@ -106,11 +107,11 @@ func needed(clusters ...*cluster.Cluster) ([]resource.Item, error) {
 
 // openStore opens the store that all clusters of a work directory share.
 func openStore(workdir string, src v1alpha1.Source) (*resource.Store, error) {
-	access := map[string]resource.Access{}
+	access := map[string]source.Access{}
 	for key, a := range src.Access {
-		access[key] = resource.Access{Username: a.Username, Password: a.Password, CAFile: a.CAFile, Proxy: a.Proxy}
+		access[key] = source.Access{Username: a.Username, Password: a.Password, CAFile: a.CAFile, Proxy: a.Proxy}
 	}
-	return resource.Open(filepath.Join(workdir, "packages"), resource.Source{Zone: src.Zone, Mirrors: src.Mirrors, Access: access, Offline: src.Offline})
+	return resource.Open(filepath.Join(workdir, "packages"), source.Config{Zone: src.Zone, Mirrors: src.Mirrors, Access: access, Offline: src.Offline})
 }
 
 // selected returns the configurations to download for.

@@ -12,6 +12,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/pipeline"
 	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/resource/registry"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
@@ -100,7 +101,7 @@ func PushImages(ctx context.Context, o Options, refs []string) (*Result, error) 
 // RegistryContent is what is in a private registry.
 type RegistryContent struct {
 	Registry string            `json:"registry"`
-	Images   []resource.Tagged `json:"images"`
+	Images   []registry.Tagged `json:"images"`
 }
 
 // ListRegistry tells what is in the cluster's private registry.

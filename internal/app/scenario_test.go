@@ -18,6 +18,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
+	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
@@ -58,7 +59,7 @@ var filled = sync.OnceValue(func() string {
 	}
 	u := resourcetest.New()
 	defer u.Close()
-	store, err := resource.Open(dir, resource.Source{Mirrors: u.Sources()})
+	store, err := resource.Open(dir, source.Config{Mirrors: u.Sources()})
 	if err != nil {
 		panic(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
@@ -341,7 +342,7 @@ spec:
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := resource.Open(t.TempDir(), resource.Source{})
+	store, err := resource.Open(t.TempDir(), source.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/pki"
-	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/resource/registry"
 	"github.com/kubexm/kubexm/pkg/util/secret"
 )
 
@@ -68,9 +68,9 @@ func (c *Cluster) RegistryCert() pki.Spec {
 }
 
 // Registry is how the private registry is reached, from its host or a node.
-func (c *Cluster) Registry() resource.Registry {
+func (c *Cluster) Registry() registry.Private {
 	user, password := c.RegistryLogin()
-	return resource.Registry{
+	return registry.Private{
 		Name: c.Spec.Registry.PrivateRegistry, Address: net.JoinHostPort(c.IP(c.RegistryHost()), strconv.Itoa(c.RegistryPort())),
 		CA: c.CA(pki.Registry).Cert, User: user, Password: password, Harbor: c.Harbor(),
 	}

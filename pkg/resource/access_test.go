@@ -17,13 +17,12 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
-	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 	"github.com/kubexm/kubexm/pkg/util/secret"
 )
@@ -152,7 +151,7 @@ func tunnel(w http.ResponseWriter, r *http.Request) {
 }
 
 // store is one that reaches the mirror, and nothing outside of the test.
-func (m *mirror) store(t *testing.T, base *http.Transport, access map[string]Access) *Store {
+func (m *mirror) store(t *testing.T, base *http.Transport, access map[string]source.Access) *Store {
 	t.Helper()
 	docker := t.TempDir()
 	if m.docker != "" {
@@ -169,50 +168,56 @@ func (m *mirror) store(t *testing.T, base *http.Transport, access map[string]Acc
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}
 	registry := strings.TrimPrefix(m.Server.URL, "https://") + "/registry.k8s.io"
-	s, err := Open(t.TempDir(), Source{Mirrors: map[string]string{"https://": m.Server.URL + "/", "registry.k8s.io": registry}, Access: access, Transport: base})
+	s, err := Open(t.TempDir(), source.Config{Mirrors: map[string]string{"https://": m.Server.URL + "/", "registry.k8s.io": registry}, Access: access, Transport: base})
 	if err != nil {
 		t.Fatal(err)
 	}
 	resourcetest.SigningKey(t, s.dir)
-	s.retry.pause, s.retry.longest = time.Millisecond, 2*time.Millisecond
-	t.Cleanup(func() {
-		for _, d := range s.doors {
-			d.transport.CloseIdleConnections()
-		}
-	})
+	s.retry.Pause, s.retry.Longest = time.Millisecond, 2*time.Millisecond
+	t.Cleanup(base.CloseIdleConnections)
 	return s
+}
+
+// newTransport is the one that a source makes itself where it is given none.
+func newTransport(t *testing.T) *http.Transport {
+	t.Helper()
+	c, err := source.New(source.Config{Offline: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Transport
 }
 
 // TestAccess gets a file, an image and packages, and their size, from servers that want something.
 func TestAccess(t *testing.T) {
-	right, wrong := Access{Username: "me", Password: secret.New("hush")}, Access{Username: "me", Password: secret.New("hush-hush")}
+	right, wrong := source.Access{Username: "me", Password: secret.New("hush")}, source.Access{Username: "me", Password: secret.New("hush-hush")}
 	const tls, plain = true, false
 	for _, tt := range []struct {
 		name    string
 		is      kind
 		tls     bool
-		access  Access // of the mirror; Proxy and CAFile "yes": those of the test
+		access  source.Access // of the mirror; Proxy and CAFile "yes": those of the test
 		fails   bool
 		proxied bool
 	}{
 		{"a log-in, right", logIn, plain, right, false, false},
-		{"a log-in, none", logIn, plain, Access{}, true, false},
+		{"a log-in, none", logIn, plain, source.Access{}, true, false},
 		{"a log-in, wrong", logIn, plain, wrong, true, false},
 		{"a log-in, not enough", forbidden, plain, right, true, false},
 		{"tokens, right", tokens, plain, right, false, false},
 		{"tokens, wrong", tokens, plain, wrong, true, false},
 		{"a log-in, and elsewhere none", moved, plain, right, false, false},
-		{"an unknown CA", open, tls, Access{}, true, false},
-		{"an unknown CA, named", open, tls, Access{CAFile: "yes"}, false, false},
-		{"an unknown CA, named, and tokens", tokens, tls, Access{Username: "me", Password: secret.New("hush"), CAFile: "yes"}, false, false},
-		{"a proxy", open, plain, Access{Proxy: "yes"}, false, true},
-		{"a proxy, with TLS and a log-in", logIn, tls, Access{Username: "me", Password: secret.New("hush"), CAFile: "yes", Proxy: "yes"}, false, true},
-		{"a proxy, and elsewhere too", moved, plain, Access{Username: "me", Password: secret.New("hush"), Proxy: "yes"}, false, true},
-		{"a proxy that is down", open, plain, Access{Proxy: "down"}, true, false},
-		{"a proxy that is down, with TLS", open, tls, Access{Proxy: "down"}, true, false},
-		{"a proxy that wants another log-in", open, plain, Access{Proxy: "wrong"}, true, false},
-		{"a proxy that wants another log-in, with TLS", open, tls, Access{Proxy: "wrong"}, true, false},
-		{"a proxy for all but it", open, plain, Access{Proxy: "direct"}, false, false},
+		{"an unknown CA", open, tls, source.Access{}, true, false},
+		{"an unknown CA, named", open, tls, source.Access{CAFile: "yes"}, false, false},
+		{"an unknown CA, named, and tokens", tokens, tls, source.Access{Username: "me", Password: secret.New("hush"), CAFile: "yes"}, false, false},
+		{"a proxy", open, plain, source.Access{Proxy: "yes"}, false, true},
+		{"a proxy, with TLS and a log-in", logIn, tls, source.Access{Username: "me", Password: secret.New("hush"), CAFile: "yes", Proxy: "yes"}, false, true},
+		{"a proxy, and elsewhere too", moved, plain, source.Access{Username: "me", Password: secret.New("hush"), Proxy: "yes"}, false, true},
+		{"a proxy that is down", open, plain, source.Access{Proxy: "down"}, true, false},
+		{"a proxy that is down, with TLS", open, tls, source.Access{Proxy: "down"}, true, false},
+		{"a proxy that wants another log-in", open, plain, source.Access{Proxy: "wrong"}, true, false},
+		{"a proxy that wants another log-in, with TLS", open, tls, source.Access{Proxy: "wrong"}, true, false},
+		{"a proxy for all but it", open, plain, source.Access{Proxy: "direct"}, false, false},
 	} {
 		for _, what := range []string{"file", "image", "packages"} {
 			t.Run(tt.name+"/"+what, func(t *testing.T) {
@@ -225,7 +230,7 @@ func TestAccess(t *testing.T) {
 				if a.CAFile != "" {
 					a.CAFile = m.ca
 				}
-				base := newTransport()
+				base := newTransport(t)
 				base.Proxy = nil
 				switch a.Proxy {
 				case "direct":
@@ -235,7 +240,7 @@ func TestAccess(t *testing.T) {
 				case "down":
 					a.Proxy = "http://me:hush@127.0.0.1:1"
 				}
-				s := m.store(t, base, map[string]Access{m.Server.URL: a, "https://elsewhere.example.com": wrong})
+				s := m.store(t, base, map[string]source.Access{m.Server.URL: a, "https://elsewhere.example.com": wrong})
 				size, err := m.get(t, s, what)
 				if (err != nil) != tt.fails || (size >= 0) == tt.fails {
 					t.Errorf("got %v, size %d", err, size)
@@ -265,7 +270,7 @@ func TestDockerLogIn(t *testing.T) {
 		m := newMirror(t, is, false, "")
 		host := strings.TrimPrefix(m.Server.URL, "http://")
 		m.docker = fmt.Sprintf(`{"auths":{%q:{"auth":"bWU6aHVzaA=="}}}`, host) // me:hush
-		s := m.store(t, newTransport(), map[string]Access{"https://elsewhere.example.com": {Username: "you", Password: secret.New("other")}})
+		s := m.store(t, newTransport(t), map[string]source.Access{"https://elsewhere.example.com": {Username: "you", Password: secret.New("other")}})
 		if size, err := m.get(t, s, "image"); err != nil || size < 0 {
 			t.Errorf("an image: %v, size %d", err, size)
 		}
@@ -310,14 +315,14 @@ func TestPlacesInOrder(t *testing.T) {
 		"image": {"mirror.example.com", "m.daocloud.io", "registry.k8s.io"},
 	} {
 		m := &mirror{upstream: newUpstream(t)}
-		s, err := Open(t.TempDir(), Source{Zone: "cn", Transport: newTransport(), Mirrors: map[string]string{
+		s, err := Open(t.TempDir(), source.Config{Zone: "cn", Transport: newTransport(t), Mirrors: map[string]string{
 			"https://dl.k8s.io/": "https://mirror.example.com/k8s", "registry.k8s.io": "mirror.example.com/k8s",
 		}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		original(s, m.upstream)
-		t.Cleanup(s.doors.common().transport.CloseIdleConnections)
+		t.Cleanup(s.source.Transport.CloseIdleConnections)
 		m.pushIndex(t, "pause", "3.10")
 		var hosts []string
 		m.fail("", func(w http.ResponseWriter, r *http.Request) bool {
@@ -340,72 +345,5 @@ func TestPlacesInOrder(t *testing.T) {
 		if diff := cmp.Diff(want, hosts); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", what, err, diff)
 		}
-	}
-}
-
-// TestPatience shows how long a server that asks for time is left alone.
-func TestPatience(t *testing.T) {
-	for after, want := range map[time.Duration]time.Duration{0: time.Second, 30 * time.Second: 30 * time.Second, time.Hour: 2 * time.Minute} {
-		synctest.Test(t, func(t *testing.T) {
-			begun, tries := time.Now(), 0
-			err := tryAll(t.Context(), retry{rounds: 5, pause: time.Second, longest: 2 * time.Minute}, []string{"x"}, func(string) error {
-				if tries++; tries > 1 {
-					return nil
-				}
-				return fault.Transient(&statusError{code: http.StatusTooManyRequests, after: after})
-			})
-			if took := time.Since(begun); err != nil || took < want/2 || took > want*3/2 {
-				t.Errorf("asked for %v: waited %v, want %v; %v", after, took, want, err)
-			}
-		})
-	}
-}
-
-func TestDoors(t *testing.T) {
-	s, err := Open(t.TempDir(), Source{Access: map[string]Access{
-		"https://Mirror.example.com": {}, "https://mirror.example.com/team/": {}, "registry.example.com:5000/team": {}, "docker.io": {}, "http://plain.example.com": {},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for place, want := range map[string]string{
-		"https://mirror.example.com/x":             "https://Mirror.example.com",
-		"https://user@mirror.example.com/x?y":      "https://Mirror.example.com",
-		"https://mirror.example.com/team/x":        "https://mirror.example.com/team/",
-		"https://mirror.example.com/teams/x":       "https://Mirror.example.com",
-		"https://mirror.example.com:8443/x":        "",
-		"https://mirror.example.com.evil.org/x":    "",
-		"http://mirror.example.com/x":              "",
-		"mirror.example.com/team/pause":            "https://mirror.example.com/team/",
-		"https://registry.example.com:5000/team/x": "registry.example.com:5000/team",
-		"registry.example.com:5000/other/x":        "",
-		"docker.io/library/nginx":                  "docker.io",
-		"http://plain.example.com/x":               "http://plain.example.com",
-		"https://plain.example.com/x":              "",
-	} {
-		if got := s.doors.to(place).key; got != want {
-			t.Errorf("%s: %q, want %q", place, got, want)
-		}
-	}
-	_, gone := Open(t.TempDir(), Source{Access: map[string]Access{"https://mirror.example.com": {CAFile: "/nonexistent/ca.pem"}}})
-	_, wrong := Open(t.TempDir(), Source{Access: map[string]Access{"https://mirror.example.com": {CAFile: "access_test.go"}}})
-	golden.Equal(t, told(gone)+told(wrong))
-	if _, err := Open(t.TempDir(), Source{Offline: true, Access: map[string]Access{"x": {CAFile: "/nonexistent/ca.pem"}}}); err != nil {
-		t.Errorf("offline: %v", err)
-	}
-}
-
-// TestBrokenDockerLogins stops what fetches, and nothing else.
-func TestBrokenDockerLogins(t *testing.T) {
-	docker := t.TempDir()
-	if err := os.WriteFile(filepath.Join(docker, "config.json"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("DOCKER_CONFIG", docker)
-	if _, err := newDoors(Source{Offline: true}); err != nil {
-		t.Errorf("offline: %v", err)
-	}
-	if _, err := newDoors(Source{}); err == nil || !strings.Contains(fault.Advice(err), "config.json in $DOCKER_CONFIG, else ~/.docker") {
-		t.Errorf("%v, advice %q", err, fault.Advice(err))
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/kubexm/kubexm/pkg/resource/source"
 )
 
 // BenchmarkPack and BenchmarkImport show that memory does not grow with the bundle (peak-MB
@@ -45,7 +47,7 @@ func BenchmarkImport(b *testing.B) {
 		mustPack(b, s, Bundle{Path: file, Items: items})
 		peak := heapPeak()
 		for b.Loop() {
-			to, err := Open(filepath.Join(dir, "store"), Source{Offline: true})
+			to, err := Open(filepath.Join(dir, "store"), source.Config{Offline: true})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
@@ -38,7 +39,7 @@ func stocked(t testing.TB) (*Store, []Item) {
 // empty returns a store that reaches nobody.
 func empty(t testing.TB) *Store {
 	t.Helper()
-	s, err := Open(t.TempDir(), Source{Offline: true})
+	s, err := Open(t.TempDir(), source.Config{Offline: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +248,7 @@ func TestBundleDiskFull(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bundle")
 	_, packErr := s.Pack(t.Context(), Bundle{Path: filepath.Join(small, "bundle"), Items: items}, nil)
 	mustPack(t, s, Bundle{Path: file, Items: items})
-	to, err := Open(filepath.Join(small, "packages"), Source{})
+	to, err := Open(filepath.Join(small, "packages"), source.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,9 @@ import (
 	"strings"
 	"time"
 
+	"oras.land/oras-go/v2/registry/remote"
+
+	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
@@ -73,19 +76,15 @@ type blob struct {
 // place is a URL, and what reaches it.
 type place struct {
 	url    string
-	client doer
+	client remote.Client
 }
 
 // places are where a file is fetched from, in the order to be tried.
 func (s *Store) places(original string) (all []place) {
-	for _, url := range s.source.places(original) {
-		all = append(all, place{url, s.doors.to(url).client})
+	for _, url := range s.source.Places(original) {
+		all = append(all, place{url, s.source.HTTP(url)})
 	}
 	return all
-}
-
-type doer interface {
-	Do(*http.Request) (*http.Response, error)
 }
 
 // download puts the blob at its path.
@@ -99,10 +98,10 @@ func (s *Store) download(ctx context.Context, b blob) error {
 		c.drop()
 		return nil
 	}
-	err = tryAll(ctx, s.retry, b.places, func(p place) error {
+	err = source.Try(ctx, s.retry, b.places, func(p place) error {
 		for {
 			gained, err := s.transfer(ctx, b, c, p)
-			if err == nil || gained <= 0 || !fault.IsTransient(err) || sleep(ctx, s.retry.pause) != nil {
+			if err == nil || gained <= 0 || !fault.IsTransient(err) || sleep(ctx, s.retry.Pause) != nil {
 				return err
 			}
 		}
@@ -132,10 +131,10 @@ func (s *Store) transfer(ctx context.Context, b blob, c *claim, from place) (int
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watchdog := time.AfterFunc(s.retry.stall, func() { cancel(errStalled) })
+	watchdog := time.AfterFunc(s.retry.Stall, func() { cancel(source.ErrStalled) })
 	defer watchdog.Stop()
-	resp, err := get(ctx, from.client, place, resume(c, place, had))
-	if answer, ok := errors.AsType[*statusError](err); ok && answer.code == http.StatusRequestedRangeNotSatisfiable { // the part is too long
+	resp, err := source.Get(ctx, from.client, place, resume(c, place, had))
+	if answer, ok := errors.AsType[*source.StatusError](err); ok && answer.Code == http.StatusRequestedRangeNotSatisfiable { // the part is too long
 		return 0, errors.Join(c.Truncate(0), fault.Transient(err))
 	}
 	if err != nil {
@@ -148,7 +147,7 @@ func (s *Store) transfer(ctx context.Context, b blob, c *claim, from place) (int
 	case 0: // the whole: the server knows no ranges, or the file has changed
 		h.Reset()
 	default:
-		return 0, fmt.Errorf("GET %s: asked for bytes from %d, got them from %d", redacted(place), had, start)
+		return 0, fmt.Errorf("GET %s: asked for bytes from %d, got them from %d", source.Redacted(place), had, start)
 	}
 	if err := begin(c, place, resp, start, total); err != nil {
 		return 0, err
@@ -156,7 +155,7 @@ func (s *Store) transfer(ctx context.Context, b blob, c *claim, from place) (int
 	if err := CheckSpace(filepath.Dir(b.path), total-start); err != nil {
 		return 0, err
 	}
-	w := &sink{file: c, hash: h, done: start, total: total, progress: b.progress, alive: func() { watchdog.Reset(s.retry.stall) }}
+	w := &sink{file: c, hash: h, done: start, total: total, progress: b.progress, alive: func() { watchdog.Reset(s.retry.Stall) }}
 	if _, err := io.CopyBuffer(w, resp.Body, make([]byte, 256<<10)); err != nil {
 		return w.done - had, w.explain(ctx, err, place, filepath.Dir(b.path))
 	}
@@ -173,9 +172,9 @@ func (s *Store) judge(b blob, c *claim, place, got string, resumed bool) error {
 		return err
 	}
 	if resumed { // the part from before may be what is wrong
-		return fault.Transient(fmt.Errorf("GET %s: the rest does not fit the part that was there", redacted(place)))
+		return fault.Transient(fmt.Errorf("GET %s: the rest does not fit the part that was there", source.Redacted(place)))
 	}
-	return fault.Advise(fmt.Errorf("GET %s: wrong checksum: got SHA-256 %s, want %s; the file was deleted", redacted(place), got, b.sha256),
+	return fault.Advise(fmt.Errorf("GET %s: wrong checksum: got SHA-256 %s, want %s; the file was deleted", source.Redacted(place), got, b.sha256),
 		"ask who runs that server; if upstream really replaced the file, delete its entry in "+s.lockPath())
 }
 
@@ -201,7 +200,7 @@ func resume(c *claim, place string, had int64) http.Header {
 	if from.Size >= 0 { // some registries only know this form
 		h.Set("Range", fmt.Sprintf("bytes=%d-%d", had, from.Size-1))
 	}
-	if from.URL == redacted(place) && from.Version != "" {
+	if from.URL == source.Redacted(place) && from.Version != "" {
 		h.Set("If-Range", from.Version)
 	}
 	return h
@@ -219,7 +218,7 @@ func begin(c *claim, place string, resp *http.Response, start, total int64) erro
 	if version == "" || strings.HasPrefix(version, "W/") { // If-Range takes no weak ETag (RFC 9110, 13.1.5)
 		version = resp.Header.Get("Last-Modified")
 	}
-	text, err := json.Marshal(origin{redacted(place), version, total})
+	text, err := json.Marshal(origin{source.Redacted(place), version, total})
 	if err != nil {
 		return err
 	}
@@ -265,7 +264,7 @@ func (w *sink) explain(ctx context.Context, err error, place, dir string) error 
 	if w.err != nil {
 		return explainSpace(fmt.Errorf("at byte %d%s: %w", w.done, of(w.total), err), dir, largerStore)
 	}
-	return fmt.Errorf("GET %s: broke off at byte %d%s: %w", redacted(place), w.done, of(w.total), broken(ctx, err))
+	return fmt.Errorf("GET %s: broke off at byte %d%s: %w", source.Redacted(place), w.done, of(w.total), source.Cause(ctx, err))
 }
 
 func of(total int64) string {

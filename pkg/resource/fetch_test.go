@@ -88,7 +88,7 @@ func TestFetchInTrouble(t *testing.T) {
 		{"none", func(*scene) {}, []string{"kubelet"}},
 		{"cut, resumed", func(sc *scene) { sc.first(1, sc.cut) }, []string{"kubelet", same}},
 		{"stalled, resumed", func(sc *scene) {
-			sc.store.retry.stall = 50 * time.Millisecond
+			sc.store.retry.Stall = 50 * time.Millisecond
 			sc.first(1, func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("ETag", etag(program))
 				w.Header().Set("Content-Length", fmt.Sprint(len(program)))
@@ -98,7 +98,7 @@ func TestFetchInTrouble(t *testing.T) {
 			})
 		}, []string{"kubelet", same}},
 		{"stalled before the first byte", func(sc *scene) {
-			sc.store.retry.stall = 50 * time.Millisecond
+			sc.store.retry.Stall = 50 * time.Millisecond
 			sc.first(1, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 		}, []string{"kubelet", "kubelet"}},
 		{"cut, server without ranges", func(sc *scene) {

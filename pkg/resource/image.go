@@ -18,6 +18,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/auth"
 
+	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
@@ -132,7 +133,7 @@ type pull struct {
 
 func (p *pull) run(ctx context.Context, progress Progress) error {
 	var repos []*remote.Repository
-	for _, place := range p.source.places(p.ref) {
+	for _, place := range p.source.Places(p.ref) {
 		repo, err := p.repository(place)
 		if err != nil {
 			return fault.Advise(err, "image references have the form registry.example.org/name:tag")
@@ -140,12 +141,12 @@ func (p *pull) run(ctx context.Context, progress Progress) error {
 		repos = append(repos, repo)
 	}
 	var here *remote.Repository
-	err := tryAll(ctx, p.retry, repos, func(repo *remote.Repository) error {
+	err := source.Try(ctx, p.retry, repos, func(repo *remote.Repository) error {
 		here = repo
-		ctx, cancel := context.WithTimeoutCause(ctx, p.retry.stall, errStalled)
+		ctx, cancel := context.WithTimeoutCause(ctx, p.retry.Stall, source.ErrStalled)
 		defer cancel()
 		if err := p.resolve(ctx, repo); err != nil {
-			return fmt.Errorf("%s: %w", repo.Reference.Registry, explainLogin(broken(ctx, err), scheme(repo)+repo.Reference.Registry))
+			return fmt.Errorf("%s: %w", repo.Reference.Registry, source.ExplainLogin(source.Cause(ctx, err), scheme(repo)+repo.Reference.Registry))
 		}
 		return nil
 	})
@@ -170,7 +171,7 @@ func (p *pull) repository(place string) (*remote.Repository, error) {
 		err = errors.New("invalid reference: missing tag or digest")
 	}
 	repo := &remote.Repository{Reference: ref, PlainHTTP: plain}
-	repo.Client = registryClient{p.doors.to(scheme(repo) + ref.Registry + "/" + ref.Repository).images}
+	repo.Client = p.source.Registry(scheme(repo) + ref.Registry + "/" + ref.Repository)
 	return repo, err
 }
 

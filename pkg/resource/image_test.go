@@ -23,9 +23,10 @@ import (
 	"oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/content/memory"
 	"oras.land/oras-go/v2/content/oci"
-	"oras.land/oras-go/v2/registry/remote/auth"
 
+	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/util/golden"
+	"github.com/kubexm/kubexm/pkg/util/secret"
 )
 
 // put uploads to the registry and returns the descriptor.
@@ -235,7 +236,7 @@ func TestPullInTrouble(t *testing.T) {
 			})
 		}},
 		{"a blob stalled", func(_ *testing.T, u *upstream, s *Store) {
-			s.retry.stall = 100 * time.Millisecond
+			s.retry.Stall = 100 * time.Millisecond
 			var asked atomic.Int64
 			u.fail("/blobs/"+own.String(), func(_ http.ResponseWriter, r *http.Request) bool {
 				if asked.Add(1) > 1 {
@@ -266,8 +267,12 @@ func TestPullInTrouble(t *testing.T) {
 				w.WriteHeader(http.StatusUnauthorized)
 				return true
 			})
-			host := strings.TrimPrefix(u.URL, "http://")
-			s.doors.common().images.Credential = auth.StaticCredential(host, auth.Credential{Username: "me", Password: "hush"})
+			from := s.source.Config
+			from.Access = map[string]source.Access{u.URL: {Username: "me", Password: secret.New("hush")}}
+			var err error
+			if s.source, err = source.New(from); err != nil {
+				t.Fatal(err)
+			}
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

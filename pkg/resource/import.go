@@ -18,6 +18,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/opencontainers/go-digest"
 
+	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
@@ -312,7 +313,7 @@ func (i *imports) take(ctx context.Context, p packaged, buf []byte) error {
 // cut says of an error while reading where the bundle ends, if that is what it is.
 func (i *imports) cut(err error) error {
 	switch {
-	case err == nil, local(err):
+	case err == nil, source.Local(err):
 		return err
 	case i.from.ctx.Err() != nil:
 		return context.Cause(i.from.ctx)

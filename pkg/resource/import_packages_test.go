@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
@@ -69,7 +70,7 @@ func TestPackageSizes(t *testing.T) {
 		if _, err := s.Pack(t.Context(), Bundle{Path: bundle, Items: []Item{set.Item()}}, nil); err != nil {
 			t.Fatal(err)
 		}
-		other, err := Open(t.TempDir(), Source{Offline: true})
+		other, err := Open(t.TempDir(), source.Config{Offline: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,6 +18,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/kubexm/kubexm/pkg/resource/source"
 )
 
 // Stock is an item, and what is known of it without fetching it.
@@ -37,7 +39,7 @@ func (s *Store) Look(ctx context.Context, items []Item, ask bool) ([]Stock, erro
 		if err != nil {
 			return nil, err
 		}
-		all[n] = Stock{Item: i, There: members != nil, From: redacted(s.source.places(from)[0]), Size: -1}
+		all[n] = Stock{Item: i, There: members != nil, From: source.Redacted(s.source.Places(from)[0]), Size: -1}
 		for _, p := range members {
 			all[n].Size = max(all[n].Size, 0) + p.Size
 		}
@@ -81,7 +83,7 @@ func (s *Store) askSize(ctx context.Context, i Item) int64 {
 	if err != nil {
 		return -1
 	}
-	for _, place := range s.source.places(from) {
+	for _, place := range s.source.Places(from) {
 		n, err := s.sizeAt(ctx, i, place)
 		if err == nil {
 			return n
@@ -96,7 +98,7 @@ func (s *Store) sizeAt(ctx context.Context, i Item, place string) (int64, error)
 		if err != nil {
 			return -1, err
 		}
-		resp, err := s.doors.to(place).client.Do(req)
+		resp, err := s.source.HTTP(place).Do(req)
 		if err != nil {
 			return -1, err
 		}

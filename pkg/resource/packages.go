@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubexm/kubexm/pkg/resource/distro"
+	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
@@ -119,8 +120,8 @@ func (s *Store) LookPackages(p PackageSet) Stock {
 	for _, f := range p.Files {
 		st.Size += f.Size
 		st.There = st.There && s.has(p, f)
-		if place := s.source.places(f.URL)[0]; st.From == "" {
-			st.From = redacted(place)
+		if place := s.source.Places(f.URL)[0]; st.From == "" {
+			st.From = source.Redacted(place)
 		}
 	}
 	if u, err := url.Parse(st.From); err == nil && u.Host != "" {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
+	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
@@ -67,11 +68,11 @@ func debOf(name string) []byte {
 
 func packageStore(t *testing.T, base string) *Store {
 	t.Helper()
-	s, err := Open(t.TempDir(), Source{Mirrors: map[string]string{"http://deb.debian.org/": base + "/"}})
+	s, err := Open(t.TempDir(), source.Config{Mirrors: map[string]string{"http://deb.debian.org/": base + "/"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.retry = retry{rounds: 1, pause: 1, longest: 1, stall: s.retry.stall}
+	s.retry = source.Retry{Rounds: 1, Pause: 1, Longest: 1, Stall: s.retry.Stall}
 	return s
 }
 
@@ -130,7 +131,7 @@ func TestPackages(t *testing.T) {
 	if text, err := os.ReadFile(list); err != nil || !strings.Contains(string(text), `"pkg:deb/debian/socat@1:1.0%2Bb1?arch=amd64&distro=debian-12"`) {
 		t.Errorf("list: %s, %v", text, err)
 	}
-	other, err := Open(t.TempDir(), Source{Offline: true})
+	other, err := Open(t.TempDir(), source.Config{Offline: true})
 	if err != nil {
 		t.Fatal(err)
 	}

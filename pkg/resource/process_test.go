@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/kubexm/kubexm/pkg/resource/source"
 )
 
 // child is what a child process does: "fetch DIR SERVER" fetches kubelet
@@ -37,7 +39,7 @@ func child(role string, args []string) error {
 		_, _ = os.Stdin.Read(make([]byte, 1)) // until it is killed
 		return err
 	case "import":
-		s, err := Open(args[0], Source{Offline: true})
+		s, err := Open(args[0], source.Config{Offline: true})
 		if err != nil {
 			return err
 		}
@@ -49,7 +51,7 @@ func child(role string, args []string) error {
 		})
 		return err
 	case "proxy":
-		s, err := Open(args[0], Source{Mirrors: map[string]string{"https://": "http://mirror.invalid/"}})
+		s, err := Open(args[0], source.Config{Mirrors: map[string]string{"https://": "http://mirror.invalid/"}})
 		if err != nil {
 			return err
 		}

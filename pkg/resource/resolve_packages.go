@@ -1,7 +1,6 @@
 package resource
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -10,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/resource/distro"
+	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
@@ -41,23 +41,23 @@ func (s *Store) ResolvePackages(ctx context.Context, here *runner.Runner, system
 	}
 	most := 1
 	for _, f := range from {
-		most = max(most, len(s.source.places(f)))
+		most = max(most, len(s.source.Places(f)))
 	}
 	tries := make([]int, most) // the place of each source to take
 	for n := range tries {
 		tries[n] = n
 	}
-	ways, err := s.forward(ctx, s.bases(from))
+	ways, err := s.source.Forward(ctx, s.bases(from))
 	if err != nil {
 		return set, err
 	}
-	err = tryAll(ctx, retry{rounds: 1, pause: s.retry.pause}, tries, func(n int) error {
+	err = source.Try(ctx, source.Retry{Rounds: 1, Pause: s.retry.Pause}, tries, func(n int) error {
 		places := map[string]string{} // where to ask -> where it is published
 		at := make([]string, len(from))
 		for i, f := range from {
-			all := s.source.places(f)
+			all := s.source.Places(f)
 			place := all[min(n, len(all)-1)]
-			at[i] = cmp.Or(ways.at[base(place)], base(place)) + strings.TrimPrefix(place, base(place))
+			at[i] = ways.URL(base(place)) + strings.TrimPrefix(place, base(place))
 			places[base(at[i])] = base(f)
 		}
 		set.Files, err = sys.Resolve(ctx, here, arch, set.Names, at)
@@ -66,7 +66,7 @@ func (s *Store) ResolvePackages(ctx context.Context, here *runner.Runner, system
 		}
 		return err
 	})
-	if err := ways.close(err); err != nil {
+	if err := ways.Close(err); err != nil {
 		return set, fmt.Errorf("finding out which packages %s has: %w", system, err)
 	}
 	slices.SortFunc(set.Files, func(a, b distro.File) int { return strings.Compare(a.Name, b.Name) })
@@ -78,10 +78,10 @@ func (s *Store) ResolvePackages(ctx context.Context, here *runner.Runner, system
 // signature where others could change it on its way: those without TLS, but for this machine itself.
 func (s *Store) vouched(sys distro.System, sources []string) error {
 	for _, f := range sources {
-		for _, place := range s.source.places(f) {
+		for _, place := range s.source.Places(f) {
 			u, err := url.Parse(base(place))
 			if err != nil {
-				return fmt.Errorf("the mirror %s of the packages of %s is no URL", redacted(base(place)), sys.Name)
+				return fmt.Errorf("the mirror %s of the packages of %s is no URL", source.Redacted(base(place)), sys.Name)
 			}
 			if u.User != nil {
 				return fault.Advise(fmt.Errorf("the mirror %s of the packages of %s has a log-in in its URL, which apt and dnf would show", u.Redacted(), sys.Name),
@@ -100,7 +100,7 @@ func (s *Store) vouched(sys distro.System, sources []string) error {
 // bases are the URLs of all places of sources.
 func (s *Store) bases(sources []string) (all []string) {
 	for _, f := range sources {
-		for _, place := range s.source.places(f) {
+		for _, place := range s.source.Places(f) {
 			all = append(all, base(place))
 		}
 	}

@@ -3,13 +3,9 @@ package resource
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
@@ -164,46 +160,4 @@ func TestBrokenLockFile(t *testing.T) {
 	}
 	_, err := s.Resolve(t.Context(), mustNew(t, "etcd", "3.6.14"))
 	golden.Equal(t, told(err, s.dir, "STORE"))
-}
-
-func TestPlaces(t *testing.T) {
-	t.Setenv("KXZONE", "cn")
-	mirrors := map[string]string{
-		"https://":                    "http://10.77.0.1:8099/",
-		"https://dl.k8s.io/":          "http://10.77.0.1/k8s", // slashes are evened out
-		"registry.k8s.io":             "http://10.77.0.1:5000/registry.k8s.io/",
-		"registry.k8s.io/coredns":     "harbor.example.org/dns",
-		"https://github.com/etcd-io/": "https://user@mirror.example.org/etcd/",
-	}
-	s, err := Open(t.TempDir(), Source{Mirrors: mirrors})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for original, want := range map[string][]string{
-		"https://dl.k8s.io/x":               {"http://10.77.0.1/k8s/x", "https://files.m.daocloud.io/dl.k8s.io/x"},
-		"https://github.com/etcd-io/etcd":   {"https://user@mirror.example.org/etcd/etcd", "https://files.m.daocloud.io/github.com/etcd-io/etcd"},
-		"https://example.org/x":             {"http://10.77.0.1:8099/example.org/x"},
-		"registry.k8s.io/pause:3.10":        {"http://10.77.0.1:5000/registry.k8s.io/pause:3.10", "m.daocloud.io/registry.k8s.io/pause:3.10"},
-		"registry.k8s.io/coredns/coredns:1": {"harbor.example.org/dns/coredns:1", "m.daocloud.io/registry.k8s.io/coredns/coredns:1"},
-		"registry.k8s.io.example.org/x:1":   nil,
-		"quay.io/x/y:1":                     {"m.daocloud.io/quay.io/x/y:1"},
-	} {
-		if diff := cmp.Diff(append(want, original), s.source.places(original)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", original, diff)
-		}
-	}
-	_, err = Open(t.TempDir(), Source{Zone: "mars"})
-	golden.Equal(t, told(err))
-}
-
-func TestRetryAfter(t *testing.T) {
-	if got := retryAfter("17"); got != 17*time.Second {
-		t.Errorf("seconds: %v", got)
-	}
-	if got := retryAfter(time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)); got < 58*time.Minute || got > time.Hour {
-		t.Errorf("a date: %v", got)
-	}
-	if got := retryAfter("soon"); got != 0 {
-		t.Errorf("nonsense: %v", got)
-	}
 }

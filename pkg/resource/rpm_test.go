@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubexm/kubexm/pkg/resource/distro"
+	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
@@ -54,11 +55,11 @@ func TestRPMsWithoutTLS(t *testing.T) {
 		"http://mirror.example.org/": true, "http://192.0.2.1:8080/": true, "ftp://mirror.example.org/": true,
 		"https://mirror.example.org/": false, "http://127.0.0.1:8080/": false, "http://[::1]/": false, "http://localhost/": false,
 	} {
-		s, err := Open(t.TempDir(), Source{Mirrors: map[string]string{"https://dl.rockylinux.org/": mirror, "http://deb.debian.org/": mirror}})
+		s, err := Open(t.TempDir(), source.Config{Mirrors: map[string]string{"https://dl.rockylinux.org/": mirror, "http://deb.debian.org/": mirror}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.retry = retry{rounds: 1, pause: 1}
+		s.retry = source.Retry{Rounds: 1, Pause: 1}
 		a := &answers{text: "\n"}
 		_, err = s.ResolvePackages(t.Context(), a.runner(), "rocky9", "amd64", []string{"kx-top"}, false)
 		if is := err != nil && strings.Contains(err.Error(), "nothing but TLS vouches") && a.script == ""; is != refused {
@@ -77,7 +78,7 @@ func TestRPMsWithoutTLS(t *testing.T) {
 func TestLogInOfMirror(t *testing.T) {
 	for _, system := range []string{"rocky9", "debian12"} {
 		const mirror = "https://user:secret@mirror.example.org/"
-		s, err := Open(t.TempDir(), Source{Mirrors: map[string]string{"https://dl.rockylinux.org/": mirror, "http://deb.debian.org/": mirror}})
+		s, err := Open(t.TempDir(), source.Config{Mirrors: map[string]string{"https://dl.rockylinux.org/": mirror, "http://deb.debian.org/": mirror}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +96,7 @@ func TestRPMs(t *testing.T) {
 		http.ServeFile(w, r, filepath.Join("distro", "testdata", filepath.Base(r.URL.Path)))
 	}))
 	defer srv.Close()
-	s, err := Open(t.TempDir(), Source{Mirrors: map[string]string{"https://dl.rockylinux.org/": srv.URL + "/rocky/"}})
+	s, err := Open(t.TempDir(), source.Config{Mirrors: map[string]string{"https://dl.rockylinux.org/": srv.URL + "/rocky/"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"oras.land/oras-go/v2/registry"
 
 	"github.com/kubexm/kubexm/pkg/resource/distro"
+	"github.com/kubexm/kubexm/pkg/resource/source"
 )
 
 // sbomFile is the member of a bundle that lists what is in it.
@@ -73,7 +74,7 @@ func (s *Store) sbom(b Bundle, l lock, members []packaged) ([]byte, error) {
 			return nil, err
 		}
 		if isPackage(p.Path) {
-			c.ExternalReferences = &[]cdx.ExternalReference{{Type: cdx.ERTypeDistribution, URL: redacted(l.Files[p.Path].From)}}
+			c.ExternalReferences = &[]cdx.ExternalReference{{Type: cdx.ERTypeDistribution, URL: source.Redacted(l.Files[p.Path].From)}}
 		}
 		all = append(all, c)
 	}

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/registry"
+
+	"github.com/kubexm/kubexm/pkg/resource/source"
 )
 
 // upstream stands in for every host that files are published on (the file of
@@ -138,11 +140,7 @@ func openStore(t testing.TB, dir string, mirror *upstream) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		for _, d := range s.doors {
-			d.transport.CloseIdleConnections()
-		}
-	})
+	t.Cleanup(s.source.Transport.CloseIdleConnections)
 	return s
 }
 
@@ -150,19 +148,19 @@ func testStore(dir, mirror string) (*Store, error) {
 	refuse := func(_ context.Context, network, address string) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New(address + " is outside of the test")}
 	}
-	s, err := Open(dir, Source{
+	s, err := Open(dir, source.Config{
 		Mirrors:   map[string]string{"https://": mirror + "/", "registry.k8s.io": mirror + "/registry.k8s.io"},
 		Transport: &http.Transport{DialTLSContext: refuse},
 	})
 	if err == nil {
-		s.retry.pause, s.retry.longest = time.Millisecond, 5*time.Millisecond
+		s.retry.Pause, s.retry.Longest = time.Millisecond, 5*time.Millisecond
 	}
 	return s, err
 }
 
 // original lets the store reach u under the name of every host that is asked with TLS.
 func original(s *Store, u *upstream) {
-	s.doors.common().transport.DialTLSContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+	s.source.Transport.DialTLSContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, u.Listener.Addr().String())
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/url"
 	"path"
 	"strings"
 
+	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
@@ -30,9 +30,9 @@ func (s *Store) Resolve(ctx context.Context, a Artifact) (Artifact, error) {
 		return a, err
 	}
 	var sum, from string
-	err = tryAll(ctx, s.retry, s.source.places(a.expand(c.sums())), func(place string) (err error) {
+	err = source.Try(ctx, s.retry, s.source.Places(a.expand(c.sums())), func(place string) (err error) {
 		sum, err = s.published(ctx, place, a.File)
-		from = redacted(place)
+		from = source.Redacted(place)
 		return err
 	})
 	if err != nil {
@@ -69,21 +69,21 @@ func (s *Store) known(a Artifact) (Artifact, error) {
 
 // published reads the SHA-256 of file from the checksum file at a URL.
 func (s *Store) published(ctx context.Context, url, file string) (string, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.retry.stall, errStalled)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.retry.Stall, source.ErrStalled)
 	defer cancel()
-	resp, err := get(ctx, s.doors.to(url).client, url, nil)
+	resp, err := source.Get(ctx, s.source.HTTP(url), url, nil)
 	if err != nil {
 		return "", err
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if err != nil {
-		return "", fmt.Errorf("GET %s: %w", redacted(url), broken(ctx, err))
+		return "", fmt.Errorf("GET %s: %w", source.Redacted(url), source.Cause(ctx, err))
 	}
 	if sum := parseSum(string(text), file); sum != "" {
 		return sum, nil
 	}
-	return "", fmt.Errorf("GET %s: no SHA-256 of %s in the answer", redacted(url), file)
+	return "", fmt.Errorf("GET %s: no SHA-256 of %s in the answer", source.Redacted(url), file)
 }
 
 // parseSum finds the SHA-256 of file in a text that is a bare sum, has lines as of sha256sum, or is what GitHub's API says of a release.
@@ -112,15 +112,6 @@ func parseSum(text, file string) string {
 func isSum(text string) bool {
 	raw, err := hex.DecodeString(text)
 	return err == nil && len(raw) == sha256.Size
-}
-
-// redacted returns a URL as it may be shown: without a password.
-func redacted(text string) string {
-	u, err := url.Parse(text)
-	if err != nil {
-		return "(not a URL)"
-	}
-	return u.Redacted()
 }
 
 // unreachable adds the next move for when no place could give something.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/step"
@@ -26,7 +27,7 @@ func published(t *testing.T, text string) (*resource.Store, resource.Artifact) {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) }))
 	t.Cleanup(srv.Close)
-	store, err := resource.Open(t.TempDir(), resource.Source{Mirrors: map[string]string{"https://github.com/": srv.URL + "/"}})
+	store, err := resource.Open(t.TempDir(), source.Config{Mirrors: map[string]string{"https://github.com/": srv.URL + "/"}})
 	if err != nil {
 		t.Fatal(err)
 	}

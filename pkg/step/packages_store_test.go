@@ -16,6 +16,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/resource/distro"
 	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
+	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/step"
@@ -29,7 +30,7 @@ func stocked(t *testing.T, system string, files map[string][]byte) *resource.Rep
 	defer srv.Close()
 	dir := t.TempDir()
 	resourcetest.SigningKey(t, dir)
-	store, err := resource.Open(dir, resource.Source{})
+	store, err := resource.Open(dir, source.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

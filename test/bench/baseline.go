@@ -13,6 +13,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/step/addon"
@@ -106,7 +107,7 @@ func (b *bench) planned(ctx context.Context, file string) (*kubexm.Cluster, erro
 	for i := range conf.Spec.Hosts {
 		facts[conf.Spec.Hosts[i].Name] = of
 	}
-	store, err := resource.Open(filepath.Join(b.workdir(), "packages"), resource.Source{Mirrors: conf.Spec.Source.Mirrors})
+	store, err := resource.Open(filepath.Join(b.workdir(), "packages"), source.Config{Mirrors: conf.Spec.Source.Mirrors})
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	kubexm "github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/resource/source"
 )
 
 // simulated measures what kubexm takes to connect to many hosts, gather their
@@ -103,7 +104,7 @@ func fillSimulated(ctx context.Context, file, dir string) error {
 	if err != nil {
 		return err
 	}
-	store, err := resource.Open(dir, resource.Source{Mirrors: conf.Spec.Source.Mirrors})
+	store, err := resource.Open(dir, source.Config{Mirrors: conf.Spec.Source.Mirrors})
 	if err != nil {
 		return err
 	}

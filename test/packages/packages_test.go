@@ -21,6 +21,7 @@ import (
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
+	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
 )
@@ -88,7 +89,7 @@ func carried(t *testing.T, place string, published http.Handler, systems ...stri
 	}
 	_, err = app.Import(t.Context(), app.Options{Workdir: workdir}, []string{bundle}, "")
 	must(t, err)
-	store, err := resource.Open(filepath.Join(workdir, "packages"), resource.Source{Offline: true})
+	store, err := resource.Open(filepath.Join(workdir, "packages"), source.Config{Offline: true})
 	must(t, err)
 	v, err := store.Verify(t.Context())
 	must(t, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/step"
@@ -85,7 +86,7 @@ func Parse(t testing.TB, text string, edit func(host string, f *runner.Facts)) *
 		facts[h.Name] = f
 	}
 	dir := t.TempDir()
-	store, err := resource.Open(filepath.Join(dir, "packages"), resource.Source{Offline: true})
+	store, err := resource.Open(filepath.Join(dir, "packages"), source.Config{Offline: true})
 	if err != nil {
 		t.Fatal(err)
 	}

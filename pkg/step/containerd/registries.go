@@ -12,7 +12,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/pki"
-	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/resource/registry"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/templates"
 )
@@ -99,7 +99,7 @@ func places(c *cluster.Cluster, name string, upstream bool) (all []place) {
 			return []place{p}
 		}
 		if upstream {
-			p.URL, p.Override = p.URL+"/v2/"+resource.RepositoryName(name), true
+			p.URL, p.Override = p.URL+"/v2/"+registry.RepositoryName(name), true
 			all = append(all, p)
 		}
 	}

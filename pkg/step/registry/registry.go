@@ -11,6 +11,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/resource/registry"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/templates"
@@ -81,7 +82,7 @@ func Answers(c *cluster.Cluster) step.Step {
 	return step.With(answers{Registry: c.Registry()}, step.Options{Timeout: patience})
 }
 
-type answers struct{ Registry resource.Registry }
+type answers struct{ Registry registry.Private }
 
 func (answers) String() string { return "wait for the registry" }
 
@@ -114,7 +115,7 @@ func Images(c *cluster.Cluster, refs []string) step.Step {
 // pushed ensures that the registry has images as the store has them.
 type pushed struct {
 	Names    []string
-	Registry resource.Registry
+	Registry registry.Private
 	Store    *resource.Store
 }
 

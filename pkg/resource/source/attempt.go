@@ -1,4 +1,4 @@
-package resource
+package source
 
 import (
 	"cmp"
@@ -17,26 +17,29 @@ import (
 
 	"oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
-var errStalled = errors.New("the server sent nothing for too long")
+// ErrStalled is the cause to cancel a request with when a server has sent nothing for Retry.Stall: another try may help.
+var ErrStalled = errors.New("the server sent nothing for too long")
 
-// statusError is an answer other than the one hoped for.
-type statusError struct {
+// StatusError is an answer other than the one hoped for, of a server or of the proxy before it.
+type StatusError struct {
+	Code   int    // of HTTP
 	what   string // was asked: "GET https://..."
-	code   int
 	status string
 	after  time.Duration // how long the server asks to wait
 }
 
-func (e *statusError) Error() string { return e.what + ": " + e.status }
+func (e *StatusError) Error() string { return e.what + ": " + e.status }
 
-// get asks for a URL. Other answers than 200 and 206 are errors.
-func get(ctx context.Context, client doer, url string, header http.Header) (*http.Response, error) {
+// Get asks for a URL. Answers other than 200 and 206 are errors, each a *StatusError; what another try may cure is
+// transient (fault.Transient). Who gets an answer closes its body. header may be nil.
+func Get(ctx context.Context, client remote.Client, url string, header http.Header) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
@@ -53,7 +56,7 @@ func get(ctx context.Context, client doer, url string, header http.Header) (*htt
 		if outer, ok := errors.AsType[*neturl.Error](err); ok {
 			err = outer.Err
 		}
-		return nil, fmt.Errorf("GET %s: %w", req.URL.Redacted(), broken(ctx, err))
+		return nil, fmt.Errorf("GET %s: %w", req.URL.Redacted(), Cause(ctx, err))
 	}
 	if resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusPartialContent {
 		return resp, nil
@@ -64,18 +67,18 @@ func get(ctx context.Context, client doer, url string, header http.Header) (*htt
 // refusal is the error of an answer that is not the one hoped for.
 func refusal(req *http.Request, resp *http.Response) error {
 	resp.Body.Close()
-	status := &statusError{what: req.Method + " " + req.URL.Redacted(), code: resp.StatusCode, status: resp.Status, after: retryAfter(resp.Header.Get("Retry-After"))}
+	status := &StatusError{Code: resp.StatusCode, what: req.Method + " " + req.URL.Redacted(), status: resp.Status, after: retryAfter(resp.Header.Get("Retry-After"))}
 	if worthAnother(resp.StatusCode) {
 		return fault.Transient(status)
 	}
-	return explainLogin(status, req.URL.Scheme+"://"+req.URL.Host)
+	return ExplainLogin(status, req.URL.Scheme+"://"+req.URL.Host)
 }
 
-// explainLogin adds the next move to the error of a server that may want another log-in.
-func explainLogin(err error, server string) error {
+// ExplainLogin adds the next move to the error of a server ("https://host:port") that may want another log-in; others it returns as they are.
+func ExplainLogin(err error, server string) error {
 	code := 0
-	if status, ok := errors.AsType[*statusError](err); ok {
-		code = status.code
+	if status, ok := errors.AsType[*StatusError](err); ok {
+		code = status.Code
 	} else if answer, ok := errors.AsType[*errcode.ErrorResponse](err); ok {
 		code = answer.StatusCode
 	}
@@ -85,7 +88,7 @@ func explainLogin(err error, server string) error {
 	return fault.Advise(err, "if that server wants a log-in, give or correct the one in "+field(server)+" (username, and passwordFrom or password); for images, docker's log-in counts where there is none")
 }
 
-// registryClient makes of answers that another try may cure the errors that get makes of them.
+// registryClient makes of answers that another try may cure the errors that Get makes of them.
 type registryClient struct{ *auth.Client }
 
 func (c registryClient) Do(req *http.Request) (*http.Response, error) {
@@ -111,10 +114,11 @@ func retryAfter(value string) time.Duration {
 	return time.Until(when)
 }
 
-// broken returns why a transfer failed: for what ended its context, or else err.
-func broken(ctx context.Context, err error) error {
+// Cause returns why a request, or the transfer of its answer, failed with err: for what ended its context, or else err. It is
+// transient where another try may help.
+func Cause(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
-	if cause == nil || errors.Is(cause, errStalled) {
+	if cause == nil || errors.Is(cause, ErrStalled) {
 		return passing(cmp.Or(cause, err))
 	}
 	return cause
@@ -125,9 +129,9 @@ func passing(err error) error {
 	answer, answered := errors.AsType[*errcode.ErrorResponse](err)
 	dns, unknown := errors.AsType[*net.DNSError](err)
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
-	status, refused := errors.AsType[*statusError](err)
+	status, refused := errors.AsType[*StatusError](err)
 	switch {
-	case answered && !worthAnother(answer.StatusCode), refused && !worthAnother(status.code), unknown && dns.IsNotFound, untrusted,
+	case answered && !worthAnother(answer.StatusCode), refused && !worthAnother(status.Code), unknown && dns.IsNotFound, untrusted,
 		errors.Is(err, http.ErrSchemeMismatch), errors.Is(err, auth.ErrBasicCredentialNotFound), errors.Is(err, errdef.ErrNotFound), errors.Is(err, errdef.ErrUnsupported),
 		errors.Is(err, content.ErrMismatchedDigest):
 		return err
@@ -135,25 +139,26 @@ func passing(err error) error {
 	return fault.Transient(err)
 }
 
-// local reports whether err is of this machine's disk, which no other server cures.
-func local(err error) bool {
+// Local reports whether err is of this machine's disk, which no other server cures.
+func Local(err error) bool {
 	_, ofFile := errors.AsType[*fs.PathError](err)
 	return ofFile || errors.Is(err, syscall.ENOSPC)
 }
 
-// retry is how patient fetching is.
-type retry struct {
-	rounds  int           // how often a place is tried that fails in passing and gives nothing new
-	pause   time.Duration // before the second round, varied by half; then doubled each time
-	longest time.Duration // the longest pause, also when a server asks for more
-	stall   time.Duration // how long a server may send nothing
+// Retry is how patient fetching is.
+type Retry struct {
+	Rounds  int           // how often a place is tried that fails in passing and gives nothing new
+	Pause   time.Duration // before the second round, varied by half; then doubled each time
+	Longest time.Duration // the longest pause, also when a server asks for more
+	Stall   time.Duration // how long a server may send nothing; for who calls Get to watch
 }
 
-// tryAll calls fn with one place after another until it succeeds. Where it
-// failed in passing it is called again in later rounds, after a pause.
-func tryAll[T any](ctx context.Context, r retry, places []T, fn func(T) error) error {
+// Try calls fn with one place after another until it succeeds. Where it failed in passing (fault.Transient) it is called
+// again in later rounds, after a pause. The error is the last of each place, joined; or the first that no
+// other place cures, as ctx has ended or this machine's disk is at fault.
+func Try[T any](ctx context.Context, r Retry, places []T, fn func(T) error) error {
 	errs := make([]error, len(places))
-	for round, pause := 1, r.pause; ; round, pause = round+1, 2*pause {
+	for round, pause := 1, r.Pause; ; round, pause = round+1, 2*pause {
 		wait := pause/2 + rand.N(pause)
 		again := false
 		for i, place := range places {
@@ -163,20 +168,21 @@ func tryAll[T any](ctx context.Context, r retry, places []T, fn func(T) error) e
 			if errs[i] = fn(place); errs[i] == nil {
 				return nil
 			}
-			if ctx.Err() != nil || local(errs[i]) {
+			if ctx.Err() != nil || Local(errs[i]) {
 				return errs[i]
 			}
-			var status *statusError
-			if errors.As(errs[i], &status) {
+			if status, ok := errors.AsType[*StatusError](errs[i]); ok {
 				wait = max(wait, status.after)
 			}
 			again = again || fault.IsTransient(errs[i])
 		}
-		if !again || round == r.rounds {
+		if !again || round == r.Rounds {
 			return errors.Join(errs...)
 		}
-		if err := sleep(ctx, min(wait, r.longest)); err != nil {
-			return err
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(min(wait, r.Longest)):
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package resource
+package registry
 
 import (
 	"context"
@@ -25,7 +25,7 @@ func project(place registry.Reference) string {
 
 // hasProject reports whether an image can be in the registry at all. Of a project that is not there, Harbor says that
 // the user is not allowed to see it.
-func (c client) hasProject(ctx context.Context, place registry.Reference) (bool, error) {
+func (c *Client) hasProject(ctx context.Context, place registry.Reference) (bool, error) {
 	if !c.registry.Harbor {
 		return true, nil
 	}
@@ -34,7 +34,7 @@ func (c client) hasProject(ctx context.Context, place registry.Reference) (bool,
 }
 
 // makeProject makes the project of an image, if there is none. Who wants images from there must log in, as in any private registry.
-func (c client) makeProject(ctx context.Context, place registry.Reference) error {
+func (c *Client) makeProject(ctx context.Context, place registry.Reference) error {
 	there, err := c.hasProject(ctx, place)
 	if err != nil || there {
 		return err
@@ -45,7 +45,7 @@ func (c client) makeProject(ctx context.Context, place registry.Reference) error
 }
 
 // healthy asks Harbor how its parts are.
-func (c client) healthy(ctx context.Context) error {
+func (c *Client) healthy(ctx context.Context) error {
 	text, _, err := c.api(ctx, http.MethodGet, "health", "", http.StatusOK)
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (c client) healthy(ctx context.Context) error {
 }
 
 // api asks Harbor for something, and returns its answer, which has one of the statuses that are expected.
-func (c client) api(ctx context.Context, method, path, body string, expected ...int) (text []byte, status int, err error) {
+func (c *Client) api(ctx context.Context, method, path, body string, expected ...int) (text []byte, status int, err error) {
 	at := "https://" + c.registry.Name + "/api/v2.0/" + path
 	req, err := http.NewRequestWithContext(ctx, method, at, strings.NewReader(body))
 	if err != nil {

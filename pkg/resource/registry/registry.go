@@ -1,4 +1,5 @@
-package resource
+// Package registry is the client of a private image registry, one of Harbor among them.
+package registry
 
 import (
 	"context"
@@ -27,9 +28,8 @@ import (
 	"github.com/kubexm/kubexm/pkg/util/secret"
 )
 
-// Registry is a registry that images of the store are pushed to. A step may hold one: what
-// is secret does not marshal.
-type Registry struct {
+// Private is a registry that kubexm brings images to. A step may hold one: what is secret does not marshal.
+type Private struct {
 	Name     string // what references to its images begin with: registry.example.com:5000
 	Address  string // where it listens: 10.0.0.21:5000
 	CA       []byte `json:"-"` // PEM, of the authority that signed its certificate
@@ -45,7 +45,7 @@ type Registry struct {
 func RepositoryName(name string) string { return strings.ReplaceAll(name, ":", "_") }
 
 // place is the reference of an image in the registry.
-func (r Registry) place(ref string) (registry.Reference, error) {
+func (r Private) place(ref string) (registry.Reference, error) {
 	from, err := registry.ParseReference(ref)
 	if err == nil && from.Reference == "" {
 		err = errors.New("missing tag or digest")
@@ -59,21 +59,23 @@ func (r Registry) place(ref string) (registry.Reference, error) {
 // atATime is how many requests a registry gets side by side.
 const atATime = 8
 
-// client is connections to a registry, to be closed. The registry wants to know who calls: it is told at once.
-type client struct {
-	*http.Client
-	registry Registry
-	close    func()
+// Client is connections to a registry, which Close ends.
+type Client struct {
+	http     *http.Client
+	registry Private
 }
 
-// Do sends a request.
-func (c client) Do(req *http.Request) (*http.Response, error) {
+// Do sends a request. The registry wants to know who calls: it is told at once.
+func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	req.SetBasicAuth(c.registry.User, c.registry.Password.Reveal())
-	return c.Client.Do(req)
+	return c.http.Do(req)
 }
 
-// connect prepares connections: none is made yet.
-func (r Registry) connect() client {
+// Close ends the connections that are idle.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Connect prepares connections: none is made yet.
+func (r Private) Connect() *Client {
 	dial := r.Dial
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
@@ -85,20 +87,33 @@ func (r Registry) connect() client {
 		ResponseHeaderTimeout: 2 * time.Minute, MaxIdleConnsPerHost: atATime,
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) { return dial(ctx, network, r.Address) },
 	}
-	return client{&http.Client{Transport: t}, r, t.CloseIdleConnections}
+	return &Client{&http.Client{Transport: t}, r}
 }
 
 // all is the registry as a whole.
-func (c client) all() *remote.Registry {
+func (c *Client) all() *remote.Registry {
 	return &remote.Registry{RepositoryOptions: remote.RepositoryOptions{Client: c, Reference: registry.Reference{Registry: c.registry.Name}}}
 }
 
-func (c client) repository(place registry.Reference) *remote.Repository {
+// Repository is where the registry has an image, whose reference elsewhere is ref, and what that is here: its Reference.
+// In Harbor the project of it is made, if there is none.
+func (c *Client) Repository(ctx context.Context, ref string) (*remote.Repository, error) {
+	place, err := c.registry.place(ref)
+	if err == nil {
+		err = c.makeProject(ctx, place)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.repository(place), nil
+}
+
+func (c *Client) repository(place registry.Reference) *remote.Repository {
 	return &remote.Repository{Client: c, Reference: place}
 }
 
 // Unit is the systemd unit that runs the registry on its host.
-func (r Registry) Unit() string {
+func (r Private) Unit() string {
 	if r.Harbor {
 		return "harbor"
 	}
@@ -106,18 +121,18 @@ func (r Registry) Unit() string {
 }
 
 // Ping asks whether the registry answers, and knows the user; and whether all parts of Harbor are well.
-func (r Registry) Ping(ctx context.Context) error {
-	c := r.connect()
-	defer c.close()
+func (r Private) Ping(ctx context.Context) error {
+	c := r.Connect()
+	defer c.Close()
 	err := c.all().Ping(ctx)
 	if err == nil && r.Harbor {
 		err = c.healthy(ctx)
 	}
-	return r.explain(err)
+	return r.Explain(err)
 }
 
-// explain says what to do about an error of the registry. One of the way there may pass.
-func (r Registry) explain(err error) error {
+// Explain says what to do about an error of the registry. One of the way there may pass (fault.Transient).
+func (r Private) Explain(err error) error {
 	var refused *errcode.ErrorResponse
 	var broken *net.OpError
 	switch {
@@ -145,9 +160,9 @@ type Tagged struct {
 }
 
 // List returns the images that are in the registry, by name.
-func (r Registry) List(ctx context.Context) ([]Tagged, error) {
-	c := r.connect()
-	defer c.close()
+func (r Private) List(ctx context.Context) ([]Tagged, error) {
+	c := r.Connect()
+	defer c.Close()
 	var mu sync.Mutex
 	found := []Tagged{}
 	g, ctx := errgroup.WithContext(ctx)
@@ -175,10 +190,52 @@ func (r Registry) List(ctx context.Context) ([]Tagged, error) {
 		return nil
 	})
 	if err := errors.Join(err, g.Wait()); err != nil {
-		return nil, r.explain(err)
+		return nil, r.Explain(err)
 	}
 	slices.SortFunc(found, func(a, b Tagged) int { return strings.Compare(a.Repository+":"+a.Tag, b.Repository+":"+b.Tag) })
 	return found, nil
+}
+
+// Digests returns what the tags of images mean in the registry, by their references elsewhere: each the digest of a manifest,
+// or of the index of several. Those that it does not have are not among them.
+func (r Private) Digests(ctx context.Context, refs ...string) (map[string]digest.Digest, error) {
+	c := r.Connect()
+	defer c.Close()
+	found := make([]digest.Digest, len(refs))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(atATime)
+	for i, ref := range refs {
+		g.Go(func() (err error) {
+			found[i], err = c.digest(ctx, ref)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, r.Explain(err)
+	}
+	all := map[string]digest.Digest{}
+	for i, ref := range refs {
+		if found[i] != "" {
+			all[ref] = found[i]
+		}
+	}
+	return all, nil
+}
+
+// digest is what the tag of an image means; empty: the registry does not have it.
+func (c *Client) digest(ctx context.Context, ref string) (digest.Digest, error) {
+	place, err := c.registry.place(ref)
+	if err != nil {
+		return "", err
+	}
+	if there, err := c.hasProject(ctx, place); err != nil || !there {
+		return "", err
+	}
+	have, err := c.repository(place).Resolve(ctx, place.Reference)
+	if errors.Is(err, errdef.ErrNotFound) {
+		return "", nil
+	}
+	return have.Digest, err
 }
 
 // inspect looks at an image in a repository.
@@ -189,7 +246,7 @@ func inspect(ctx context.Context, repo *remote.Repository, tag string) (Tagged, 
 		return t, err
 	}
 	t.Digest = top.Digest.String()
-	parts, err := tree(ctx, repo, top)
+	parts, err := Tree(ctx, repo, top)
 	for _, d := range parts {
 		t.Size += d.Size
 		if d.Platform != nil {
@@ -200,8 +257,8 @@ func inspect(ctx context.Context, repo *remote.Repository, tag string) (Tagged, 
 	return t, err
 }
 
-// tree lists a manifest, or an index, with all below it, each once.
-func tree(ctx context.Context, from content.Fetcher, top ocispec.Descriptor) (all []ocispec.Descriptor, err error) {
+// Tree lists a manifest, or an index, with all below it, each once.
+func Tree(ctx context.Context, from content.Fetcher, top ocispec.Descriptor) (all []ocispec.Descriptor, err error) {
 	seen := map[digest.Digest]bool{}
 	var add func(d ocispec.Descriptor) error
 	add = func(d ocispec.Descriptor) error {
@@ -218,98 +275,4 @@ func tree(ctx context.Context, from content.Fetcher, top ocispec.Descriptor) (al
 	}
 	err = add(top)
 	return all, err
-}
-
-// top is what the tag of an image means in a registry that the store is pushed to: its manifest, or
-// an index of those of all architectures that the store has as a whole.
-func (s *Store) top(ctx context.Context, l lock, ref string) (ocispec.Descriptor, error) {
-	here := lockedImage{Manifests: map[string]ocispec.Descriptor{}}
-	for arch, d := range l.Images[ref].Manifests {
-		if _, err := s.blobs(l, ref, arch); err == nil {
-			here.Manifests[arch] = d
-		}
-	}
-	all, joint, err := s.listImages(lock{Images: map[string]lockedImage{ref: here}})
-	if err == nil && len(all) == 0 {
-		err = notPulled(ref, "any architecture")
-	}
-	if err != nil {
-		return ocispec.Descriptor{}, err
-	}
-	for _, text := range joint { // what was pulled has it
-		if err := s.putBlob(ctx, digest.FromBytes(text), text); err != nil {
-			return ocispec.Descriptor{}, err
-		}
-	}
-	return ocispec.Descriptor{MediaType: all[0].MediaType, Digest: all[0].Digest, Size: all[0].Size}, nil
-}
-
-// TopDigest returns the digest that the tag of an image has in a registry that the store was pushed to.
-func (s *Store) TopDigest(ctx context.Context, ref string) (string, error) {
-	l, err := s.readLock()
-	if err != nil {
-		return "", err
-	}
-	d, err := s.top(ctx, l, ref)
-	return d.Digest.String(), err
-}
-
-// Images returns the references of all images that the store has for some architecture.
-func (s *Store) Images() ([]string, error) {
-	l, err := s.readLock()
-	var all []string
-	for image := range l.manifests() {
-		if _, err := s.blobs(l, image.Image, image.Arch); err == nil && !slices.Contains(all, image.Image) {
-			all = append(all, image.Image)
-		}
-	}
-	return all, err
-}
-
-// Lacks returns those of the images that the registry does not have as the store has them.
-func (s *Store) Lacks(ctx context.Context, r Registry, refs ...string) ([]string, error) {
-	l, err := s.readLock()
-	if err != nil {
-		return nil, err
-	}
-	wanted := make([]ocispec.Descriptor, len(refs))
-	for i, ref := range refs {
-		if wanted[i], err = s.top(ctx, l, ref); err != nil {
-			return nil, err
-		}
-	}
-	c := r.connect()
-	defer c.close()
-	lacks := make([]bool, len(refs))
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(atATime)
-	for i, ref := range refs {
-		g.Go(func() error {
-			place, err := r.place(ref)
-			if err != nil {
-				return err
-			}
-			if there, err := c.hasProject(ctx, place); err != nil || !there {
-				lacks[i] = true
-				return err
-			}
-			have, err := c.repository(place).Resolve(ctx, place.Reference)
-			if errors.Is(err, errdef.ErrNotFound) {
-				lacks[i] = true
-				return nil
-			}
-			lacks[i] = have.Digest != wanted[i].Digest
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return nil, r.explain(err)
-	}
-	var all []string
-	for i, ref := range refs {
-		if lacks[i] {
-			all = append(all, ref)
-		}
-	}
-	return all, nil
 }

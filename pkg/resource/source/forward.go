@@ -1,6 +1,7 @@
-package resource
+package source
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -12,22 +13,22 @@ import (
 	"time"
 )
 
-// forward lets apt and dnf, which know nothing of Source.Access, read what an entry of it covers: by way of a server on
-// the loopback of this machine, for as long as they work. Their signatures and checksums are theirs to check, as ever.
-type forward struct {
-	at     map[string]string // where to ask for what is below a URL; without Source.Access it is empty
+// Forward lets apt and dnf, which know nothing of Config.Access, read what an entry of it covers: by way of a server on
+// the loopback of this machine, until Close. Their signatures and checksums are theirs to check, as ever.
+type Forward struct {
+	at     map[string]string // where to ask for what is below a URL; without Config.Access it is empty
 	server *http.Server
 
 	mu  sync.Mutex
 	err error // why something could not be had
 }
 
-// forward serves those of the URLs that are covered.
-func (s *Store) forward(ctx context.Context, urls []string) (*forward, error) {
-	f := &forward{at: map[string]string{}}
+// Forward serves what is below those of the URLs that an entry of Access covers. Without any it starts no server.
+func (c *Client) Forward(ctx context.Context, urls []string) (*Forward, error) {
+	f := &Forward{at: map[string]string{}}
 	handler, secret := http.NewServeMux(), rand.Text() // others on this machine have no business with the log-in
 	for n, u := range urls {
-		if door := s.doors.to(u); door != s.doors.common() && f.at[u] == "" {
+		if door := c.doors.to(u); door != c.doors.common() && f.at[u] == "" {
 			f.at[u] = fmt.Sprintf("/%s/%d/", secret, n)
 			handler.Handle(f.at[u], http.StripPrefix(f.at[u], f.handler(door, u)))
 		}
@@ -43,18 +44,21 @@ func (s *Store) forward(ctx context.Context, urls []string) (*forward, error) {
 		f.at[u] = "http://" + l.Addr().String() + path
 	}
 	f.server = &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
-	go func() { _ = f.server.Serve(l) }() // ends with close
+	go func() { _ = f.server.Serve(l) }() // ends with Close
 	return f, nil
 }
 
+// URL is where to ask for what is below a URL: of the server on the loopback, or else the URL itself.
+func (f *Forward) URL(below string) string { return cmp.Or(f.at[below], below) }
+
 // handler answers with what is below a URL.
-func (f *forward) handler(d *door, below string) http.HandlerFunc {
+func (f *Forward) handler(d *door, below string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		asked := http.Header{}
 		for _, k := range []string{"Range", "If-Range", "User-Agent"} {
 			asked[k] = r.Header[k]
 		}
-		resp, err := get(r.Context(), d.client, below+r.URL.EscapedPath(), asked)
+		resp, err := Get(r.Context(), d.client, below+r.URL.EscapedPath(), asked)
 		if err != nil {
 			f.refuse(w, r, err)
 			return
@@ -72,10 +76,10 @@ func (f *forward) handler(d *door, below string) http.HandlerFunc {
 }
 
 // refuse passes an error on. That there is no such file is no news: apt looks for some that need not be.
-func (f *forward) refuse(w http.ResponseWriter, r *http.Request, err error) {
+func (f *Forward) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	code := http.StatusBadGateway
-	if status, ok := errors.AsType[*statusError](err); ok {
-		code = status.code
+	if status, ok := errors.AsType[*StatusError](err); ok {
+		code = status.Code
 	}
 	if code != http.StatusNotFound {
 		f.note(r, err)
@@ -84,7 +88,7 @@ func (f *forward) refuse(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 // note keeps the first error, unless the reader has hung up.
-func (f *forward) note(r *http.Request, err error) {
+func (f *Forward) note(r *http.Request, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err == nil && r.Context().Err() == nil {
@@ -92,8 +96,8 @@ func (f *forward) note(r *http.Request, err error) {
 	}
 }
 
-// close ends the server, and adds to the error of who read from it why there was nothing.
-func (f *forward) close(err error) error {
+// Close ends the server, and adds to the error of who read from it why there was nothing.
+func (f *Forward) Close(err error) error {
 	if f.server != nil {
 		_ = f.server.Close()
 	}

@@ -1,17 +1,28 @@
-package resource
+// Package source reaches the servers that files, images and packages are fetched from: mirrors before the original, by
+// way of proxies, with log-ins, and with patience.
+package source
 
 import (
+	"fmt"
+	"maps"
 	"net/http"
+	"net/url"
+	"os"
+	"slices"
 	"strings"
+
+	"oras.land/oras-go/v2/registry/remote"
+
+	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
-// Source says where files and images are fetched from. Tried in order: the
+// Config says where files and images are fetched from. Tried in order: the
 // user's mirror, the mirror of the zone, the original.
-type Source struct {
-	Zone      string            // a key of zones; empty: $KXZONE
+type Config struct {
+	Zone      string            // whose mirrors to take: "cn"; empty: $KXZONE, or none
 	Mirrors   map[string]string // URL prefix to URL prefix, or registry to registry ("http://host/path": without TLS); the longest wins
 	Access    map[string]Access // how to get at what a URL prefix, or a registry, covers; the longest wins
-	Offline   bool              // fetch nothing: what is missing in the store is an error
+	Offline   bool              // fetch nothing: what is missing in the store is an error; no log-in is read
 	Transport *http.Transport   // nil: one that honours HTTPS_PROXY, HTTP_PROXY and NO_PROXY
 }
 
@@ -40,10 +51,45 @@ var zones = map[string]map[string]string{
 	},
 }
 
-// places returns where to look for a URL or an image reference, in order.
-func (s Source) places(original string) []string {
+// Client reaches what a Config names. It is safe for concurrent use.
+type Client struct {
+	Config // as New got it; Zone and Transport are filled in
+	doors  doors
+}
+
+// New returns a client. It makes no connection yet; the error is of an unknown zone, of an entry of Access, or of docker's log-ins.
+func New(c Config) (*Client, error) {
+	if c.Zone == "" {
+		c.Zone = os.Getenv("KXZONE")
+	}
+	if _, ok := zones[c.Zone]; !ok {
+		known := slices.DeleteFunc(slices.Sorted(maps.Keys(zones)), func(z string) bool { return z == "" })
+		return nil, fault.Advise(fmt.Errorf("source zone %q is not known", c.Zone),
+			"leave spec.source.zone and KXZONE empty or use one of: "+strings.Join(known, ", "))
+	}
+	if c.Transport == nil {
+		c.Transport = newTransport()
+	}
+	all, err := newDoors(c)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{c, all}, nil
+}
+
+// HTTP is what asks for files at a URL.
+func (c *Client) HTTP(url string) *http.Client { return c.doors.to(url).client }
+
+// Registry is what asks a registry for a repository ("https://registry.example.org/name"). It logs in as the registry wants it, and
+// makes of answers that another try may cure the errors that Get makes of them.
+func (c *Client) Registry(repository string) remote.Client {
+	return registryClient{c.doors.to(repository).images}
+}
+
+// Places returns where to look for a URL or an image reference, in order.
+func (c Config) Places(original string) []string {
 	var out []string
-	for _, rules := range []map[string]string{s.Mirrors, zones[s.Zone]} {
+	for _, rules := range []map[string]string{c.Mirrors, zones[c.Zone]} {
 		best := ""
 		for from := range rules {
 			rest, ok := strings.CutPrefix(original, from)
@@ -56,4 +102,13 @@ func (s Source) places(original string) []string {
 		}
 	}
 	return append(out, original)
+}
+
+// Redacted returns a URL as it may be shown: without a password.
+func Redacted(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return "(not a URL)"
+	}
+	return u.Redacted()
 }

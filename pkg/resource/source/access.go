@@ -1,4 +1,4 @@
-package resource
+package source
 
 import (
 	"cmp"
@@ -30,12 +30,12 @@ type Access struct {
 	Proxy    string // its URL; "direct": none; empty: as HTTPS_PROXY, HTTP_PROXY and NO_PROXY say
 }
 
-// door is a way out: that of an entry of Source.Access, or the common one. Where a server
+// door is a way out: that of an entry of Config.Access, or the common one. Where a server
 // redirects to, and who gives out its tokens, is reached by the same door, unless it has
 // its own. A log-in only goes to what its prefix covers.
 type door struct {
 	Access
-	key       string   // in Source.Access; empty: the common one
+	key       string   // in Config.Access; empty: the common one
 	prefix    *url.URL // key, with https where it does not say; the common one's covers nothing
 	all       doors
 	transport *http.Transport
@@ -46,21 +46,21 @@ type door struct {
 // doors begin with the longest prefix and end with the common one.
 type doors []*door
 
-// newDoors returns the doors of a source. Offline there is only the common one, without log-ins.
-func newDoors(s Source) (doors, error) {
+// newDoors returns the doors of a Config. Offline there is only the common one, without log-ins.
+func newDoors(c Config) (doors, error) {
 	logins := credentials.NewMemoryStore()
 	var err error
-	if s.Offline {
-		s.Access = nil
+	if c.Offline {
+		c.Access = nil
 	} else if logins, err = dockerLogins(); err != nil {
 		return nil, fault.Advise(fmt.Errorf("reading docker's log-ins: %w", err),
 			"mend config.json in $DOCKER_CONFIG, else ~/.docker, or move it away and log in again with docker login")
 	}
-	all := make(doors, 0, len(s.Access)+1)
-	for key, a := range s.Access {
+	all := make(doors, 0, len(c.Access)+1)
+	for key, a := range c.Access {
 		d := &door{Access: a, key: key}
 		if d.prefix, err = originOf(key); err == nil {
-			d.transport, err = a.transport(s.Transport)
+			d.transport, err = a.transport(c.Transport)
 		}
 		if err != nil {
 			return nil, fault.Advise(err, "correct "+field(key))
@@ -70,11 +70,7 @@ func newDoors(s Source) (doors, error) {
 	slices.SortFunc(all, func(a, b *door) int {
 		return cmp.Or(cmp.Compare(len(b.prefix.String()), len(a.prefix.String())), strings.Compare(a.key, b.key))
 	})
-	common := &door{prefix: &url.URL{}, transport: s.Transport}
-	if common.transport == nil {
-		common.transport = newTransport()
-	}
-	all = append(all, common)
+	all = append(all, &door{prefix: &url.URL{}, transport: c.Transport})
 	for _, d := range all {
 		d.all, d.client = all, &http.Client{Transport: d}
 		d.images = &auth.Client{Client: d.client, Cache: auth.NewCache(), Credential: credentials.Credential(logins)}
@@ -92,7 +88,7 @@ func originOf(text string) (*url.URL, error) {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" {
-		return nil, fmt.Errorf("%q is neither a URL nor a registry", redacted(text))
+		return nil, fmt.Errorf("%q is neither a URL nor a registry", Redacted(text))
 	}
 	return &url.URL{Scheme: u.Scheme, Host: strings.ToLower(u.Host), Path: strings.TrimRight(u.Path, "/")}, nil
 }
@@ -102,10 +98,7 @@ func field(key string) string { return fmt.Sprintf("spec.source.access[%q]", key
 
 // transport returns one like base that does what a says.
 func (a Access) transport(base *http.Transport) (*http.Transport, error) {
-	t := newTransport()
-	if base != nil {
-		t = base.Clone()
-	}
+	t := base.Clone()
 	switch a.Proxy {
 	case "":
 	case "direct":
@@ -150,7 +143,7 @@ func proxyAnswer(_ context.Context, proxy *url.URL, _ *http.Request, resp *http.
 	if resp.StatusCode == http.StatusOK {
 		return nil
 	}
-	return &statusError{what: "proxy " + proxy.Redacted(), code: resp.StatusCode, status: resp.Status}
+	return &StatusError{Code: resp.StatusCode, what: "proxy " + proxy.Redacted(), status: resp.Status}
 }
 
 // dockerLogins returns the log-ins to registries that "docker login" leaves; none for a service without a home.
@@ -228,7 +221,7 @@ func (d *door) explain(req *http.Request, err error) error {
 		return fault.Advise(err, "if it is to be trusted, put the CA certificate of "+req.URL.Host+" into a file and name that in "+entry+".caFile")
 	}
 	op, _ := errors.AsType[*net.OpError](err)
-	answer, refused := errors.AsType[*statusError](err)
+	answer, refused := errors.AsType[*StatusError](err)
 	if !refused && (op == nil || op.Op != "proxyconnect") {
 		return err
 	}
@@ -241,7 +234,7 @@ func (d *door) explain(req *http.Request, err error) error {
 	if d.Proxy != "" {
 		where = field(d.key) + " (proxy, or proxyFrom)"
 	}
-	if refused && answer.code == http.StatusProxyAuthRequired {
+	if refused && answer.Code == http.StatusProxyAuthRequired {
 		return fault.Advise(err, "give the proxy's URL with the log-in that it wants (http://user:password@host:port): "+where)
 	}
 	return fault.Advise(err, "check that the proxy is up and is the right one: "+where)

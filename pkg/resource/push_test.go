@@ -1,74 +1,37 @@
 package resource
 
 import (
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
-	"github.com/google/go-containerregistry/pkg/registry"
+	memory "github.com/google/go-containerregistry/pkg/registry"
 	"github.com/opencontainers/go-digest"
 
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/connector/sshtest"
+	"github.com/kubexm/kubexm/pkg/resource/registry"
 	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
+	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/secret"
 )
 
-// private is a registry with TLS that one user may use, and what it was asked to take.
-type private struct {
-	Registry
-	mu   sync.Mutex
-	sent map[string]int // requests by method
-}
-
-func newPrivate(t *testing.T) *private {
-	return servePrivate(t, registry.New(registry.Logger(log.New(io.Discard, "", 0))))
-}
-
-func servePrivate(t *testing.T, inner http.Handler) *private {
+func newPrivate(t *testing.T) *resourcetest.Private {
 	t.Helper()
-	p := &private{sent: map[string]int{}}
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if user, password, _ := r.BasicAuth(); user != "nodes" || password != "hunter2" {
-			w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		p.mu.Lock()
-		p.sent[r.Method]++
-		p.mu.Unlock()
-		inner.ServeHTTP(w, r)
-	}))
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // clients that do not trust it say so themselves
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	p.Registry = Registry{
-		Name: "example.com:5000", Address: server.Listener.Addr().String(), User: "nodes", Password: secret.New("hunter2"),
-		CA: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-	}
-	return p
+	return resourcetest.NewPrivate(t, inMemory())
 }
 
-// writes counts the requests that bring something, and forgets them.
-func (p *private) writes() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := p.sent[http.MethodPut] + p.sent[http.MethodPost] + p.sent[http.MethodPatch]
-	clear(p.sent)
-	return n
-}
+// inMemory is a registry without users.
+func inMemory() http.Handler { return memory.New(memory.Logger(log.New(io.Discard, "", 0))) }
 
 const nginx = "docker.io/library/nginx:1.30.4"
 
@@ -76,7 +39,7 @@ const nginx = "docker.io/library/nginx:1.30.4"
 func TestPush(t *testing.T) {
 	u := resourcetest.New()
 	defer u.Close()
-	s, err := Open(t.TempDir(), Source{Mirrors: u.Sources()})
+	s, err := Open(t.TempDir(), source.Config{Mirrors: u.Sources()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +57,7 @@ func TestPush(t *testing.T) {
 	}
 	lacks := func(want ...string) {
 		t.Helper()
-		if got, err := s.Lacks(t.Context(), r.Registry, pause, nginx); err != nil || !slices.Equal(got, want) {
+		if got, err := s.Lacks(t.Context(), r.Private, pause, nginx); err != nil || !slices.Equal(got, want) {
 			t.Errorf("lacks %v, %v; want %v", got, err, want)
 		}
 	}
@@ -102,7 +65,7 @@ func TestPush(t *testing.T) {
 	var done, total int64
 	push := func() {
 		t.Helper()
-		if err := s.Push(t.Context(), r.Registry, func(d, of int64) { done, total = d, of }, pause, nginx); err != nil {
+		if err := s.Push(t.Context(), r.Private, func(d, of int64) { done, total = d, of }, pause, nginx); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -111,9 +74,9 @@ func TestPush(t *testing.T) {
 		t.Errorf("%d of %d bytes", done, total)
 	}
 	lacks()
-	r.writes()
+	r.Writes()
 	push()
-	if n := r.writes(); n > 0 {
+	if n := r.Writes(); n > 0 {
 		t.Errorf("%d requests brought what was there", n)
 	}
 	manifest, err := s.Digest(pause, "amd64")
@@ -125,7 +88,7 @@ func TestPush(t *testing.T) {
 	pull(pause, "arm64")
 	lacks(pause)
 	push()
-	if n := r.writes(); n == 0 || n > 8 { // two blobs of three requests at most, a manifest and an index
+	if n := r.Writes(); n == 0 || n > 8 { // two blobs of three requests at most, a manifest and an index
 		t.Errorf("%d requests for a second architecture", n)
 	}
 	lacks()
@@ -152,7 +115,7 @@ func TestPush(t *testing.T) {
 func TestPushFails(t *testing.T) {
 	u := resourcetest.New()
 	defer u.Close()
-	s, err := Open(t.TempDir(), Source{Mirrors: u.Sources()})
+	s, err := Open(t.TempDir(), source.Config{Mirrors: u.Sources()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,20 +123,20 @@ func TestPushFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		spoil  func(*Registry)
+		spoil  func(*registry.Private)
 		ref    string
 		error  string
 		advice bool
 	}{
-		"another password":  {func(r *Registry) { r.Password = secret.New("hunter3") }, pause, "does not let user nodes in", true},
-		"another authority": {func(r *Registry) { r.CA = nil }, pause, "certificate", false},
-		"nobody there":      {func(r *Registry) { r.Address = "127.0.0.1:1" }, pause, "connection refused", true},
-		"not in the store":  {func(*Registry) {}, nginx, "is not in the store", true},
+		"another password":  {func(r *registry.Private) { r.Password = secret.New("hunter3") }, pause, "does not let user nodes in", true},
+		"another authority": {func(r *registry.Private) { r.CA = nil }, pause, "certificate", false},
+		"nobody there":      {func(r *registry.Private) { r.Address = "127.0.0.1:1" }, pause, "connection refused", true},
+		"not in the store":  {func(*registry.Private) {}, nginx, "is not in the store", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newPrivate(t)
-			c.spoil(&r.Registry)
-			err := s.Push(t.Context(), r.Registry, nil, c.ref)
+			c.spoil(&r.Private)
+			err := s.Push(t.Context(), r.Private, nil, c.ref)
 			if fault.IsTransient(err) != (name == "nobody there") {
 				t.Errorf("transient: %t", fault.IsTransient(err))
 			}
@@ -189,7 +152,7 @@ func TestPushFails(t *testing.T) {
 	if err := os.WriteFile(s.blobPath(digest.Digest(d)), []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Push(t.Context(), newPrivate(t).Registry, nil, pause); err == nil {
+	if err := s.Push(t.Context(), newPrivate(t).Private, nil, pause); err == nil {
 		t.Error("a damaged image was pushed")
 	}
 }
@@ -199,7 +162,7 @@ func withImages(t *testing.T) *Store {
 	t.Helper()
 	u := resourcetest.New()
 	defer u.Close()
-	s, err := Open(t.TempDir(), Source{Mirrors: u.Sources()})
+	s, err := Open(t.TempDir(), source.Config{Mirrors: u.Sources()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +188,7 @@ func TestPushOverSSH(t *testing.T) {
 	r := newPrivate(t)
 	r.Dial = host.Dial
 	var lost atomic.Bool
-	err = s.Push(t.Context(), r.Registry, func(done, _ int64) {
+	err = s.Push(t.Context(), r.Private, func(done, _ int64) {
 		if done > 0 && !lost.Swap(true) {
 			server.Drop()
 		}
@@ -233,10 +196,43 @@ func TestPushOverSSH(t *testing.T) {
 	if !lost.Load() || err != nil && !fault.IsTransient(err) { // net/http itself tries again what it can
 		t.Errorf("the connection was lost: %v", err)
 	}
-	if err := s.Push(t.Context(), r.Registry, nil, pause, nginx); err != nil {
+	if err := s.Push(t.Context(), r.Private, nil, pause, nginx); err != nil {
 		t.Fatal(err)
 	}
-	if lacks, err := s.Lacks(t.Context(), r.Registry, pause, nginx); err != nil || lacks != nil {
+	if lacks, err := s.Lacks(t.Context(), r.Private, pause, nginx); err != nil || lacks != nil {
 		t.Errorf("lacks %v, %v", lacks, err)
+	}
+}
+
+// TestHarbor fills a registry whose projects must be made first.
+func TestHarbor(t *testing.T) {
+	s := withImages(t)
+	r := resourcetest.NewPrivate(t, resourcetest.Harbor(inMemory()))
+	if err := s.Push(t.Context(), r.Private, nil, pause); err == nil || !strings.Contains(err.Error(), "does not let user nodes in") {
+		t.Errorf("without projects: %v", err)
+	}
+	r.Harbor = true
+	if err := r.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if lacks, err := s.Lacks(t.Context(), r.Private, pause, nginx); err != nil || !slices.Equal(lacks, []string{pause, nginx}) {
+		t.Errorf("lacks %v, %v", lacks, err)
+	}
+	for range 2 {
+		if err := s.Push(t.Context(), r.Private, nil, pause, nginx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if lacks, err := s.Lacks(t.Context(), r.Private, pause, nginx); err != nil || lacks != nil {
+		t.Errorf("lacks %v, %v", lacks, err)
+	}
+	if list, err := r.List(t.Context()); err != nil || len(list) != 2 || list[1].Repository != "registry.k8s.io/pause" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	other := r.Private
+	other.Password = secret.New("hunter3")
+	_, err := s.Lacks(t.Context(), other, pause)
+	if err == nil || !strings.Contains(err.Error(), "does not let user nodes in") || !strings.Contains(fault.Advice(err), "first started") {
+		t.Errorf("another password: %v, %s", err, fault.Advice(err))
 	}
 }
