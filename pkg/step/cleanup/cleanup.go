@@ -59,7 +59,8 @@ while p=$(shims); [ -n "$p" ]; do kill -KILL $p 2>/dev/null || true; done`,
 	}, step.Options{Timeout: 3 * time.Minute}) // systemd waits for half of it at most
 }
 
-// Groups removes the control groups of pods. systemd removes its own; the kubelet
+// Groups removes the control groups of pods, and ends what is left in them: the kernel keeps a group until
+// the last process is gone, which is a moment after it was killed. systemd removes its own; the kubelet
 // and runc make those of cgroup v1's other controllers themselves.
 func Groups() step.Step {
 	const groups = "/sys/fs/cgroup/kubepods.slice /sys/fs/cgroup/*/kubepods.slice"
@@ -67,7 +68,15 @@ func Groups() step.Step {
 		What:   "no control groups of pods",
 		Unless: "for g in " + groups + `; do if [ -d "$g" ]; then exit 1; fi; done`,
 		Run: `systemctl stop kubepods.slice 2>/dev/null || true
-clear() { for d in "$1"/*/; do if [ -d "$d" ]; then clear "${d%/}"; fi; done; rmdir "$1"; }
+clear() {
+  for d in "$1"/*/; do if [ -d "$d" ]; then clear "${d%/}"; fi; done
+  tries=50
+  until rmdir "$1" 2>/dev/null; do
+    if [ $tries = 0 ]; then rmdir "$1"; exit; fi
+    kill -KILL $(cat "$1/cgroup.procs") 2>/dev/null || true
+    sleep 0.2; tries=$((tries - 1))
+  done
+}
 for g in ` + groups + `; do if [ -d "$g" ]; then clear "$g"; fi; done`,
 	}
 }

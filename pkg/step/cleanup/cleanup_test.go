@@ -91,6 +91,27 @@ func TestServicesLeaveNoShims(t *testing.T) {
 	}
 }
 
+// TestGroupsInUse has a process in a pod's control group that a real shell must end.
+func TestGroupsInUse(t *testing.T) {
+	for _, shell := range []string{"dash", "bash"} {
+		t.Run(shell, func(t *testing.T) {
+			t.Parallel()
+			m := runnertest.NewSandbox(t, shell)
+			m.Put("/programs/rmdir", `#!/bin/sh
+if kill -0 $(cat "$1/cgroup.procs"); then exit 1; fi
+rm -f "$1/cgroup.procs"
+exec /bin/rmdir "$1"
+`, 0o755)
+			_, err := m.Runner().Sh(t.Context(), `g=/sys/fs/cgroup/cpu/kubepods.slice; mkdir -p $g/pod1; (sleep 100 >/dev/null 2>&1 & echo $! >$g/pod1/cgroup.procs); : >$g/cgroup.procs
+`+cleanup.Groups().(step.Command).Run+`
+if [ -d $g ]; then exit 9; fi`)
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestExternalEtcdStays has an etcd that is not kubexm's on a machine of the cluster.
 func TestExternalEtcdStays(t *testing.T) {
 	const data = "/var/lib/etcd/member/snap/db"
