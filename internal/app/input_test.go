@@ -100,6 +100,12 @@ func with(old, new string) func(string) string {
 	return func(config string) string { return strings.Replace(config, old, new, 1) }
 }
 
+// brokenKey makes a cluster and damages the key of its authority.
+func brokenKey(w *world, a *attempt) {
+	made(with("", ""))(w, a)
+	w.breakKey("kubernetes/ca.key", "rubbish")
+}
+
 var (
 	errFine = errors.New("it went well")
 	errGone = errors.New("the cluster is gone")
@@ -281,6 +287,10 @@ var troubles = map[string]trouble{
 		}
 		return isGone(a, "node1", "node2", "node3")
 	}},
+	"key broken":             {prep: brokenKey},
+	"key broken, plan":       {prep: brokenKey, run: func(a *attempt) error { _, err := app.Plan(a.ctx, a.Options, "create"); return err }},
+	"key broken, build":      {prep: brokenKey, run: func(a *attempt) error { _, err := app.Build(a.ctx, a.Options); return err }},
+	"key broken, no cluster": {prep: func(w *world, a *attempt) { w.breakKey("kubernetes/ca.key", "rubbish") }},
 	"delete without a host": {
 		prep: func(w *world, a *attempt) { made(with("", ""))(w, a); w.hosts["node3"].SetDown(true) }, run: remove,
 		after: func(t *testing.T, w *world, a *attempt) {

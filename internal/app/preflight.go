@@ -113,6 +113,9 @@ func Preflight(ctx context.Context, o Options) (*Fitness, error) {
 
 // findings are what the facts of the hosts tell, an external etcd, and where nothing is to be fetched the store.
 func (s *session) findings(ctx context.Context) ([]cluster.Finding, error) {
+	if _, err := s.cluster.Certs.Pin(pki.Kubernetes); err != nil {
+		return nil, err // no machine is at fault
+	}
 	lacked, err := s.tryPackages(ctx)
 	all := slices.Concat(s.cluster.Preflight(s.SkipPreflight), s.tryEtcd(ctx), s.tryStore(ctx), lacked)
 	cluster.SortFindings(all)

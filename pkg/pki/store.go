@@ -57,8 +57,11 @@ type Pair struct {
 
 // Hash returns the pin of the certificate's public key in the form kubeadm's
 // discovery takes as caCertHashes: "sha256:" and the hexadecimal sum of the
-// SubjectPublicKeyInfo (RFC 7469).
+// SubjectPublicKeyInfo (RFC 7469); empty: the pair is, as its making failed.
 func (p *Pair) Hash() string {
+	if p.X509 == nil {
+		return ""
+	}
 	sum := sha256.Sum256(p.X509.RawSubjectPublicKeyInfo)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
@@ -211,6 +214,9 @@ func (s *Store) fits(have *Pair, want *x509.Certificate, issuer *Pair) bool {
 // never on disk. The authority must exist.
 func (s *Store) Operator() (*Pair, error) { return s.fresh(operator(), operatorValidity) }
 
+// EtcdOperator is Operator for kubexm's own calls to etcd.
+func (s *Store) EtcdOperator() (*Pair, error) { return s.fresh(EtcdAdmin("kubexm"), operatorValidity) }
+
 // Joining returns a new client certificate for the kubelet of a node that joins. Its
 // key is on that node alone, and the kubelet renews both by itself, within a year as
 // those that the controller manager signs. The authority must exist.
@@ -221,7 +227,7 @@ func (s *Store) Joining(node string) (*Pair, error) {
 func (s *Store) fresh(spec Spec, validity time.Duration) (*Pair, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	issuer, err := s.existing(Kubernetes)
+	issuer, err := s.existing(spec.CA)
 	if err != nil {
 		return nil, err
 	}
