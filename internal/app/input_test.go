@@ -287,6 +287,28 @@ var troubles = map[string]trouble{
 		}
 		return isGone(a, "node1", "node2", "node3")
 	}},
+	"delete by force after a build elsewhere": {prep: func(w *world, a *attempt) {
+		made(with("", ""))(w, a)
+		a.Workdir, a.Force = w.TempDir(), true
+		_, err := app.Build(a.ctx, a.Options)
+		w.must(err)
+	}, run: func(a *attempt) error {
+		if err := remove(a); err != nil {
+			return err
+		}
+		return isGone(a, "node1", "node2", "node3")
+	}},
+	"delete by force another's": {prep: func(w *world, a *attempt) {
+		w.hosts["node2"].Put("/var/lib/kubexm/env", "cluster=other\n", 0o644)
+		a.Force = true
+	}, run: remove},
+	"plan elsewhere": {prep: func(w *world, a *attempt) { made(with("", ""))(w, a); a.Workdir = w.TempDir() }, run: func(a *attempt) error {
+		_, err := app.Plan(a.ctx, a.Options, "create")
+		if _, made := os.Stat(filepath.Join(a.Workdir, "row1", "certs")); made == nil {
+			return errors.New("keys were made for the cluster of another")
+		}
+		return err
+	}},
 	"key broken":             {prep: brokenKey},
 	"key broken, plan":       {prep: brokenKey, run: func(a *attempt) error { _, err := app.Plan(a.ctx, a.Options, "create"); return err }},
 	"key broken, build":      {prep: brokenKey, run: func(a *attempt) error { _, err := app.Build(a.ctx, a.Options); return err }},
