@@ -313,6 +313,18 @@ var troubles = map[string]trouble{
 	"key broken, plan":       {prep: brokenKey, run: func(a *attempt) error { _, err := app.Plan(a.ctx, a.Options, "create"); return err }},
 	"key broken, build":      {prep: brokenKey, run: func(a *attempt) error { _, err := app.Build(a.ctx, a.Options); return err }},
 	"key broken, no cluster": {prep: func(w *world, a *attempt) { w.breakKey("kubernetes/ca.key", "rubbish") }},
+	"delete without a host, odd directory": {
+		prep: func(w *world, a *attempt) {
+			a.Workdir = filepath.Join(w.TempDir(), "a[1]")
+			w.must(os.MkdirAll(a.Workdir, 0o700))
+			w.must(os.Symlink(filled(), filepath.Join(a.Workdir, "packages")))
+			if _, err := a.create(); err != nil {
+				w.Fatal(err)
+			}
+			w.hosts["node3"].SetDown(true)
+			a.Notices = nil
+		}, run: remove,
+	},
 	"delete without a host": {
 		prep: func(w *world, a *attempt) { made(with("", ""))(w, a); w.hosts["node3"].SetDown(true) }, run: remove,
 		after: func(t *testing.T, w *world, a *attempt) {

@@ -202,7 +202,7 @@ func TestDamageIsReported(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := &Store{Dir: t.TempDir()}
+			s := &Store{Dir: filepath.Join(t.TempDir(), "a[1]")} // which is no pattern
 			authority(t, s, Kubernetes)
 			tt.damage(t, s)
 			_, err := s.Leaf(Scheduler())

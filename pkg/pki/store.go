@@ -139,7 +139,7 @@ func (s *Store) orphans(ca CA) bool {
 	if _, err := os.Stat(s.path(ca, "ca.key")); err == nil {
 		return false
 	}
-	certs, _ := filepath.Glob(s.path(ca, "*.crt")) // the only error is a bad pattern
+	certs, _ := fs.Glob(os.DirFS(s.path(ca, "")), "*.crt") // the only error is a bad pattern
 	return len(certs) > 0
 }
 
