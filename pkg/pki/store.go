@@ -193,9 +193,10 @@ func (s *Store) Leaf(spec Spec) (*Pair, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making certificate %s: %w", s.path(spec.CA, spec.Name), err)
 	}
-	return pair, errors.Join(
-		s.write(s.path(spec.CA, spec.Name+".key"), keyPEM),
-		s.write(s.path(spec.CA, spec.Name+".crt"), pair.Cert))
+	if err := s.write(s.path(spec.CA, spec.Name+".key"), keyPEM); err != nil {
+		return nil, err
+	}
+	return pair, s.write(s.path(spec.CA, spec.Name+".crt"), pair.Cert)
 }
 
 // fits reports whether have does what the template want asks for.
@@ -346,6 +347,7 @@ func (s *Store) write(path string, data []byte) (err error) {
 	if s.Existing {
 		return fault.Advise(fmt.Errorf("%s is not there, or no more of use", path), "kubexm create cluster makes it")
 	}
+	defer func() { err = unwritten(filepath.Dir(path), err) }()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
@@ -370,4 +372,16 @@ func (s *Store) write(path string, data []byte) (err error) {
 		return err
 	}
 	return errors.Join(dir.Sync(), dir.Close()) // a power cut does not undo the rename
+}
+
+// unwritten says what keeps files from being written, in the same words for all of a directory: the cause is told once.
+func unwritten(dir string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if file, ok := errors.AsType[*fs.PathError](err); ok {
+		err = file.Err
+	}
+	return fault.Advise(fmt.Errorf("writing to %s: %w", dir, err),
+		"free space there, and let kubexm write there; or move the work directory elsewhere, and name it with --workdir")
 }
