@@ -3,6 +3,7 @@ package app_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -98,12 +99,6 @@ func begun(change func(config string) string) func(*world, *attempt) {
 
 func with(old, new string) func(string) string {
 	return func(config string) string { return strings.Replace(config, old, new, 1) }
-}
-
-// brokenKey makes a cluster and damages the key of its authority.
-func brokenKey(w *world, a *attempt) {
-	made(with("", ""))(w, a)
-	w.breakKey("kubernetes/ca.key", "rubbish")
 }
 
 var (
@@ -287,44 +282,6 @@ var troubles = map[string]trouble{
 		}
 		return isGone(a, "node1", "node2", "node3")
 	}},
-	"delete by force after a build elsewhere": {prep: func(w *world, a *attempt) {
-		made(with("", ""))(w, a)
-		a.Workdir, a.Force = w.TempDir(), true
-		_, err := app.Build(a.ctx, a.Options)
-		w.must(err)
-	}, run: func(a *attempt) error {
-		if err := remove(a); err != nil {
-			return err
-		}
-		return isGone(a, "node1", "node2", "node3")
-	}},
-	"delete by force another's": {prep: func(w *world, a *attempt) {
-		w.hosts["node2"].Put("/var/lib/kubexm/env", "cluster=other\n", 0o644)
-		a.Force = true
-	}, run: remove},
-	"plan elsewhere": {prep: func(w *world, a *attempt) { made(with("", ""))(w, a); a.Workdir = w.TempDir() }, run: func(a *attempt) error {
-		_, err := app.Plan(a.ctx, a.Options, "create")
-		if _, made := os.Stat(filepath.Join(a.Workdir, "row1", "certs")); made == nil {
-			return errors.New("keys were made for the cluster of another")
-		}
-		return err
-	}},
-	"key broken":             {prep: brokenKey},
-	"key broken, plan":       {prep: brokenKey, run: func(a *attempt) error { _, err := app.Plan(a.ctx, a.Options, "create"); return err }},
-	"key broken, build":      {prep: brokenKey, run: func(a *attempt) error { _, err := app.Build(a.ctx, a.Options); return err }},
-	"key broken, no cluster": {prep: func(w *world, a *attempt) { w.breakKey("kubernetes/ca.key", "rubbish") }},
-	"delete without a host, odd directory": {
-		prep: func(w *world, a *attempt) {
-			a.Workdir = filepath.Join(w.TempDir(), "a[1]")
-			w.must(os.MkdirAll(a.Workdir, 0o700))
-			w.must(os.Symlink(filled(), filepath.Join(a.Workdir, "packages")))
-			if _, err := a.create(); err != nil {
-				w.Fatal(err)
-			}
-			w.hosts["node3"].SetDown(true)
-			a.Notices = nil
-		}, run: remove,
-	},
 	"delete without a host": {
 		prep: func(w *world, a *attempt) { made(with("", ""))(w, a); w.hosts["node3"].SetDown(true) }, run: remove,
 		after: func(t *testing.T, w *world, a *attempt) {
@@ -393,7 +350,9 @@ func TestTroubles(t *testing.T) {
 	if raceDetector {
 		t.Skip("what kubexm tells is the same without the race detector: make test asks for it there")
 	}
-	for name, c := range troubles {
+	all := maps.Clone(troubles)
+	maps.Copy(all, keyTroubles)
+	for name, c := range all {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			mirrors := ""

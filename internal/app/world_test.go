@@ -332,13 +332,6 @@ func (w *world) attempt(ctx context.Context) *attempt {
 	return a
 }
 
-// breakKey damages a key of row1 on the control machine.
-func (w *world) breakKey(file, text string) {
-	path := filepath.Join(w.dir, "row1", "certs", file)
-	w.must(os.MkdirAll(filepath.Dir(path), 0o700))
-	w.must(os.WriteFile(path, []byte(text), 0o600))
-}
-
 // kill ends the run as kill -9 does: nothing reaches the hosts any more.
 func (a *attempt) kill() {
 	a.cut()

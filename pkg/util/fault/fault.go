@@ -112,9 +112,9 @@ func ExitCode(err error) int {
 	return ExitFailed
 }
 
-// Caught, deferred, turns a panic into the error of the function that defers it: a fault of
-// kubexm ends what met it as any failure does, and tells where it was.
-func Caught(err *error) {
+// Caught turns a panic into the error of the function that defers it: a fault of kubexm
+// ends what met it as any failure does, and tells where it was.
+func Caught(err *error) { //nolint:gocritic // it is to be set
 	if p := recover(); p != nil {
 		*err = Advise(fmt.Errorf("a fault of kubexm itself: %v\n%s", p, debug.Stack()), "report it, with all of this text; what was begun can be run again")
 	}
