@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -346,7 +345,7 @@ func Prune(ctx context.Context, o Options, sel Selection) ([]resource.Pruned, er
 			return nil, fault.Advise(fmt.Errorf("what the cluster of %s needs cannot be told: %w", f, err), "repair that configuration, or name the one cluster that counts with --name")
 		}
 	}
-	made, err := filepath.Glob(filepath.Join(o.Workdir, "*", "lock"))
+	made, err := filesBelow(o.Workdir, "lock")
 	for _, l := range made {
 		if dir := filepath.Dir(l); locked(dir) && !o.DryRun {
 			return nil, fault.Advise(fmt.Errorf("another kubexm is at work on cluster %s", filepath.Base(dir)), "wait until it has ended")
@@ -372,18 +371,15 @@ func (o *Options) described() ([]string, error) {
 		file, err := o.configFile()
 		return []string{file}, err
 	}
-	files := map[string]bool{}
-	for _, pattern := range []string{filepath.Join("conf", "*", "cluster.yaml"), filepath.Join(o.Workdir, "*", adoptedFile)} {
-		found, err := filepath.Glob(pattern)
-		if err != nil {
-			return nil, fmt.Errorf("looking for clusters: %w", err)
-		}
-		for _, f := range found {
-			files[f] = true
-		}
+	described, err1 := filesBelow("conf", "cluster.yaml")
+	made, err2 := filesBelow(o.Workdir, adoptedFile)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, fmt.Errorf("looking for clusters: %w", err)
 	}
+	files := slices.Concat(described, made)
 	if len(files) == 0 {
 		return nil, fault.Exit(fault.Advise(errors.New("there is no cluster, here or in "+o.Workdir+": all of the store would go"), "name the cluster that counts with --name or -f"), fault.ExitUsage)
 	}
-	return slices.Sorted(maps.Keys(files)), nil
+	slices.Sort(files)
+	return slices.Compact(files), nil
 }

@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
@@ -46,11 +45,10 @@ func Runs(o *Options) ([]Run, error) {
 // runsIn reads the records in a cluster's directory. A run without an end is
 // "running" when it is the last one and somebody works on the cluster, else "cut off".
 func runsIn(dir string) ([]Run, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "runs", "*", "run.json"))
+	files, err := filesBelow(filepath.Join(dir, "runs"), "run.json")
 	if err != nil {
 		return nil, fmt.Errorf("listing runs: %w", err)
 	}
-	slices.Sort(files)
 	runs := make([]Run, len(files))
 	for i, f := range files {
 		data, err := os.ReadFile(f)
@@ -69,6 +67,22 @@ func runsIn(dir string) ([]Run, error) {
 		}
 	}
 	return runs, nil
+}
+
+// filesBelow lists the files of a name in the directories of dir, sorted. A pattern would not do: the path
+// of dir may look like one, and what cannot be read counts as empty there.
+func filesBelow(dir, name string) (files []string, err error) {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		file := filepath.Join(dir, e.Name(), name)
+		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+			files = append(files, file)
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return files, err
 }
 
 // locked reports whether somebody works on the cluster.

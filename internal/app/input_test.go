@@ -3,6 +3,7 @@ package app_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -349,7 +350,9 @@ func TestTroubles(t *testing.T) {
 	if raceDetector {
 		t.Skip("what kubexm tells is the same without the race detector: make test asks for it there")
 	}
-	for name, c := range troubles {
+	all := maps.Clone(troubles)
+	maps.Copy(all, keyTroubles)
+	for name, c := range all {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			mirrors := ""

@@ -113,6 +113,9 @@ func Preflight(ctx context.Context, o Options) (*Fitness, error) {
 
 // findings are what the facts of the hosts tell, an external etcd, and where nothing is to be fetched the store.
 func (s *session) findings(ctx context.Context) ([]cluster.Finding, error) {
+	if _, err := s.cluster.Certs.Pin(pki.Kubernetes); err != nil {
+		return nil, err // no machine is at fault
+	}
 	lacked, err := s.tryPackages(ctx)
 	all := slices.Concat(s.cluster.Preflight(s.SkipPreflight), s.tryEtcd(ctx), s.tryStore(ctx), lacked)
 	cluster.SortFindings(all)
@@ -213,32 +216,32 @@ func (s *session) preflight(ctx context.Context) error {
 	return nil
 }
 
-// checkOwner refuses to delete from machines that belong to another cluster, and
-// tells which belong to none. Where the cluster's keys are lost, force takes its
-// name for proof.
-func (s *session) checkOwner(force bool) error {
-	pin, err := s.cluster.Certs.Pin(pki.Kubernetes)
-	if err != nil {
-		return err
+// checkOwner refuses to work on machines that belong to another cluster, and tells which
+// belong to none. By force the name is proof enough: the keys that the machines know may
+// be lost, and others made since.
+func (s *session) checkOwner(force bool) (nobodys []string, err error) {
+	if _, err := s.cluster.Certs.Pin(pki.Kubernetes); err != nil {
+		return nil, err
 	}
-	var others, untouched []string
+	var others []string
+	advice := "take them out of spec.hosts, or delete the cluster that they are part of"
 	members := s.cluster.Members()
 	for _, h := range s.cluster.All() {
 		why, member := s.cluster.Stranger(h), slices.Contains(members, h)
 		switch {
-		case force && pin == "" && member:
+		case force && member:
 		case why != "":
 			others = append(others, h+" is "+why)
+			if member {
+				advice = "work with the --workdir that the cluster was made with; where that is lost: kubexm delete cluster --force"
+			}
 		case !member && s.cluster.Facts[h] != nil:
-			untouched = append(untouched, h)
+			nobodys = append(nobodys, h)
 		}
 	}
-	if untouched != nil {
-		s.notice("not part of the cluster, left alone: %s", human.Names(untouched, 10))
-	}
 	if others == nil {
-		return nil
+		return nobodys, nil
 	}
 	err = fmt.Errorf("not this cluster's machines; nothing has been touched:\n  %s", joinLines(others))
-	return fault.Exit(fault.Advise(err, "delete with the --workdir that the cluster was made with; where that is lost: kubexm delete cluster --force"), fault.ExitPreflight)
+	return nobodys, fault.Exit(fault.Advise(err, advice), fault.ExitPreflight)
 }

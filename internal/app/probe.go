@@ -115,16 +115,19 @@ func (p *probe) component(host, name string, err error) {
 	p.st.ControlPlane = append(p.st.ControlPlane, c)
 }
 
-func apiClient(r *runner.Runner, access kube.Access) (*kube.Client, error) {
+func (p *probe) client(r *runner.Runner, access kube.Access) (*kube.Client, error) {
+	if _, err := p.cluster.Certs.CA(pki.Kubernetes); err != nil {
+		return nil, err // which says more than that access has no authority
+	}
 	access.Dial, access.Patience = r.Dial, probePatience
 	return kube.New(access)
 }
 
 // ready asks an API server from where the host is.
-func ready(ctx context.Context, r *runner.Runner, access kube.Access) error {
+func (p *probe) ready(ctx context.Context, r *runner.Runner, access kube.Access) error {
 	ctx, cancel := context.WithTimeout(ctx, probePatience)
 	defer cancel()
-	c, err := apiClient(r, access)
+	c, err := p.client(r, access)
 	if err != nil {
 		return err
 	}
@@ -134,12 +137,12 @@ func ready(ctx context.Context, r *runner.Runner, access kube.Access) error {
 
 // apiServer asks an API server, or the proxy before it, that runs on the host.
 func (p *probe) apiServer(name string, access kube.Access) func(context.Context, *runner.Runner) {
-	return func(ctx context.Context, r *runner.Runner) { p.component(r.Host, name, ready(ctx, r, access)) }
+	return func(ctx context.Context, r *runner.Runner) { p.component(r.Host, name, p.ready(ctx, r, access)) }
 }
 
 // endpoint looks whether a worker reaches an API server by the name in its kubeconfig.
 func (p *probe) endpoint(ctx context.Context, r *runner.Runner) {
-	if err := ready(ctx, r, p.cluster.EndpointAPI()); err != nil {
+	if err := p.ready(ctx, r, p.cluster.EndpointAPI()); err != nil {
 		p.problem("%s, as %s knows it: %v", p.cluster.Endpoint(), r.Host, err)
 	}
 }
@@ -154,14 +157,20 @@ func (p *probe) controller(name, url string) func(context.Context, *runner.Runne
 }
 
 // etcd asks a member: where kubeadm runs it, at the address that it has for
-// probes, else with the certificate of its administrator.
+// probes, else with a certificate of its administrator.
 func (p *probe) etcd(ctx context.Context, r *runner.Runner) {
 	url, conf := "http://127.0.0.1:2381", &tls.Config{MinVersion: tls.VersionTLS12}
 	if p.config.Spec.Etcd.Type == v1alpha1.TypeKubexm {
 		url = "https://127.0.0.1:2379"
 		conf.RootCAs = x509.NewCertPool()
-		conf.RootCAs.AppendCertsFromPEM(p.cluster.CA(pki.Etcd).Cert)
-		conf.Certificates = []tls.Certificate{*p.cluster.Leaf(pki.EtcdAdmin(r.Host)).TLS()}
+		ca, err1 := p.cluster.Certs.CA(pki.Etcd)
+		admin, err2 := p.cluster.Certs.EtcdOperator()
+		if err := cmp.Or(err1, err2); err != nil {
+			p.component(r.Host, "etcd", err)
+			return
+		}
+		conf.RootCAs.AppendCertsFromPEM(ca.Cert)
+		conf.Certificates = []tls.Certificate{*admin.TLS()}
 	}
 	p.component(r.Host, "etcd", etcdHealth(ctx, r, url, conf))
 }
@@ -172,7 +181,11 @@ func (p *probe) registry(ctx context.Context, r *runner.Runner) {
 	defer cancel()
 	at := p.cluster.Registry()
 	at.Dial = r.Dial
-	p.component(r.Host, "registry", at.Ping(ctx))
+	_, err := p.cluster.Certs.CA(pki.Registry)
+	if err == nil {
+		err = at.Ping(ctx)
+	}
+	p.component(r.Host, "registry", err)
 }
 
 // get asks for a page from where the host is.
@@ -250,7 +263,7 @@ func (p *probe) api(ctx context.Context) {
 
 // objects asks the API server of a master.
 func (p *probe) objects(ctx context.Context, master *runner.Runner) error {
-	client, err := apiClient(master, p.cluster.API(master.Host))
+	client, err := p.client(master, p.cluster.API(master.Host))
 	if err != nil {
 		return err
 	}

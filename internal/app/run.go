@@ -127,7 +127,10 @@ func Delete(ctx context.Context, o Options) (*Result, error) {
 		err = joined(failed)
 	}
 	if err == nil {
-		err = s.checkOwner(o.Force)
+		var untouched []string
+		if untouched, err = s.checkOwner(o.Force); untouched != nil {
+			s.notice("not part of the cluster, left alone: %s", human.Names(untouched, 10))
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -179,6 +182,9 @@ func Plan(ctx context.Context, o Options, pipe string) (*plan.ExecutionGraph, er
 	}
 	defer s.close()
 	if err := s.connect(ctx); err != nil {
+		return nil, err
+	}
+	if _, err := s.checkOwner(false); err != nil { // a plan makes keys where there are none
 		return nil, err
 	}
 	return s.plan(make)

@@ -92,6 +92,7 @@ func Status(ctx context.Context, o Options) (*ClusterStatus, error) {
 		return nil, ctx.Err()
 	}
 	s.cluster = cluster.New(s.config, s.dir, nil, nil)
+	s.cluster.Certs.Existing = true
 	p := &probe{session: s, st: &ClusterStatus{
 		Cluster: s.config.Metadata.Name, Kubernetes: s.config.Spec.Kubernetes.Version, Type: s.config.Spec.Kubernetes.Type, Endpoint: s.cluster.Endpoint(),
 	}}

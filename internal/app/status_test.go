@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -94,6 +95,23 @@ func (w *world) status(a *attempt) string {
 	text, err := yaml.Marshal(is)
 	w.must(err)
 	return strings.ReplaceAll(string(text), filepath.Clean(w.dir), "WORKDIR")
+}
+
+// TestStatusWithoutKeys looks at a cluster whose keys are lost, and at one whose authority of etcd is damaged.
+func TestStatusWithoutKeys(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, row(t, "row2"), "")
+		_, err := w.attempt(t.Context()).create()
+		w.must(err)
+		certs := filepath.Join(w.dir, "row2", "certs")
+		w.must(os.WriteFile(filepath.Join(certs, "etcd", "ca.crt"), []byte("rubbish"), 0o600))
+		golden.File(t, "testdata/status/damaged.yaml", w.status(w.attempt(t.Context())))
+		w.must(os.RemoveAll(certs))
+		golden.File(t, "testdata/status/lost.yaml", w.status(w.attempt(t.Context())))
+		if _, err := os.Stat(certs); err == nil {
+			t.Error("a look made keys")
+		}
+	})
 }
 
 // TestFollow reads the events of a run while it goes on.

@@ -36,9 +36,7 @@ func Main(args []string) int {
 	p := &program{in: os.Stdin, out: os.Stdout, err: os.Stderr}
 	ctx, stop := p.interrupt.watch(context.Background())
 	defer stop()
-	root := p.root()
-	root.SetArgs(args)
-	cmd, err := root.ExecuteContextC(ctx)
+	cmd, err := p.execute(ctx, args)
 	if err != nil && ctx.Err() != nil {
 		err = fault.Exit(err, fault.ExitInterrupted)
 	}
@@ -49,6 +47,14 @@ func Main(args []string) int {
 		p.report(err)
 	}
 	return fault.ExitCode(err)
+}
+
+// execute runs the command that the arguments name.
+func (p *program) execute(ctx context.Context, args []string) (cmd *cobra.Command, err error) {
+	defer fault.Caught(&err)
+	cmd = p.root()
+	cmd.SetArgs(args)
+	return cmd.ExecuteContextC(ctx)
 }
 
 const longHelp = `kubexm turns bare Linux machines, reached by SSH, into production Kubernetes,

@@ -77,7 +77,7 @@ func complete(cmd *cobra.Command, flag string, values func() []string) {
 // clusterNames are the clusters that are described or were made here.
 func (p *program) clusterNames() []string {
 	described, _ := filepath.Glob(filepath.Join("conf", "*", "cluster.yaml"))
-	made, _ := filepath.Glob(filepath.Join(p.options.Workdir, "*", "runs"))
+	made, _ := fs.Glob(os.DirFS(p.options.Workdir), "*/runs") // a path may look like a pattern
 	var names []string
 	for _, path := range append(described, made...) {
 		names = append(names, filepath.Base(filepath.Dir(path)))

@@ -36,6 +36,7 @@ type Cluster struct {
 	hosts     map[string]*v1alpha1.Host // by name
 	missing   []string                  // hosts that are left out
 	proxyMode func() string             // looks at all hosts once
+	mu        sync.Mutex                // guards errs
 	errs      []error
 }
 
@@ -56,10 +57,16 @@ func New(c *v1alpha1.Cluster, dir string, store *resource.Store, facts map[strin
 
 // Err returns the errors met while planning: a certificate that cannot be made,
 // a component that is not known.
-func (c *Cluster) Err() error { return errors.Join(c.errs...) }
+func (c *Cluster) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return errors.Join(c.errs...)
+}
 
 // Check keeps an error for Err.
 func (c *Cluster) Check(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err != nil && !slices.ContainsFunc(c.errs, func(e error) bool { return e.Error() == err.Error() }) {
 		c.errs = append(c.errs, err)
 	}
@@ -136,16 +143,17 @@ func (c *Cluster) Members() []string {
 func (c *Cluster) member(f *runner.Facts) bool { return f.Env["cluster"] == c.Name }
 
 // Stranger says why a host, which kubexm has worked on, is none of this cluster's:
-// it has another name, or another authority under the same name; empty: it is not so.
+// it has another name, or another authority under the same name, as far as that can be told; empty: it is not so.
 func (c *Cluster) Stranger(host string) string {
 	f := c.FactsOf(host)
 	pin, err := c.Certs.Pin(pki.Kubernetes)
-	c.Check(err)
 	switch {
 	case f.Env["cluster"] == "":
 		return ""
 	case !c.member(f):
 		return "part of the kubexm cluster " + f.Env["cluster"]
+	case err != nil:
+		return fmt.Sprintf("part of a kubexm cluster %s, maybe another of that name: %v", c.Name, err)
 	case pin == "":
 		return "part of a kubexm cluster " + c.Name + " whose keys are not in " + c.Certs.Dir
 	case f.Env["id"] != pin:

@@ -2,8 +2,11 @@ package cluster_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -211,6 +214,36 @@ func TestPreflight(t *testing.T) {
 		if !found[name] {
 			t.Errorf("no host is unfit for %s", name)
 		}
+	}
+}
+
+// TestBrokenKey has an authority that cannot be loaded, and many who ask for it at the same time.
+func TestBrokenKey(t *testing.T) {
+	whole := clustertest.New(t, "", func(_ string, f *runner.Facts) { f.Env = map[string]string{"cluster": "demo", "id": "sha256:1"} })
+	whole.CA(pki.Kubernetes)
+	conf := &v1alpha1.Cluster{Spec: *whole.Spec}
+	conf.Metadata.Name = whole.Name
+	c := cluster.New(conf, whole.Dir, whole.Store, whole.Facts)
+	if err := os.WriteFile(filepath.Join(c.Certs.Dir, "kubernetes", "ca.key"), []byte("rubbish"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			if ca, leaf := c.CA(pki.Kubernetes), c.Leaf(pki.Admin()); ca.Hash() != "" || leaf.Hash() != "" {
+				t.Error("made all the same")
+			}
+		})
+	}
+	all.Wait()
+	if err := c.Err(); err == nil || strings.Count(err.Error(), "ca.key: ") != 1 {
+		t.Errorf("told: %v", err)
+	}
+	if _, err := c.AdminConfig(); err == nil {
+		t.Error("the administrator has a kubeconfig without a certificate")
+	}
+	if why := c.Stranger("node1"); !strings.Contains(why, "ca.key: ") {
+		t.Errorf("node1 is %q", why)
 	}
 }
 

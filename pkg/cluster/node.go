@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"maps"
 	"net"
 	"net/netip"
@@ -50,7 +51,8 @@ func (c *Cluster) Taints(node string) []corev1.Taint {
 	return taints
 }
 
-// CA returns an authority of the cluster; it is made when first needed.
+// CA returns an authority of the cluster; it is made when first needed. What fails is told
+// by Err, and the pair is empty.
 func (c *Cluster) CA(ca pki.CA) *pki.Pair {
 	p, err := c.Certs.CA(ca)
 	if err != nil {
@@ -60,7 +62,8 @@ func (c *Cluster) CA(ca pki.CA) *pki.Pair {
 	return p
 }
 
-// Leaf returns a certificate of the cluster; it is made when first needed.
+// Leaf returns a certificate of the cluster; it is made when first needed. What fails is
+// told by Err, and the pair is empty.
 func (c *Cluster) Leaf(spec pki.Spec) *pki.Pair {
 	p, err := c.Certs.Leaf(spec)
 	if err != nil {
@@ -86,7 +89,8 @@ func (c *Cluster) AdminConfig() (secret.Secret, error) {
 		address = c.Spec.LoadBalancer.VIP
 	}
 	server := "https://" + net.JoinHostPort(address, strconv.Itoa(c.APIPort()))
-	return pki.Kubeconfig(c.Name, server, c.CA(pki.Kubernetes).Cert, "kubernetes-admin", c.Leaf(pki.Admin()))
+	conf, err := pki.Kubeconfig(c.Name, server, c.CA(pki.Kubernetes).Cert, "kubernetes-admin", c.Leaf(pki.Admin()))
+	return conf, errors.Join(c.Err(), err)
 }
 
 // APIServerCert describes the serving certificate of a master's API server.

@@ -226,3 +226,24 @@ func TestRollbackOfLostHost(t *testing.T) {
 		t.Errorf("%d restored: %v", r.Restored, r.err)
 	}
 }
+
+// TestPanic has steps with a fault: each fails on its host, with where it was, and the run goes on to its end.
+func TestPanic(t *testing.T) {
+	broken := func(context.Context) error { panic("no such host") }
+	for name, c := range map[string]struct {
+		steps []step.Step
+		want  map[string]string
+	}{
+		"looking":      {[]step.Step{act{Name: "x", Look: broken}, act{Name: "y"}}, map[string]string{"t/x@a": "failed", "t/y@a": "skipped", "u/z@b": "changed"}},
+		"changing":     {[]step.Step{act{Name: "x", Run: broken, Undo: fails(nil)}}, map[string]string{"t/x@a": "failed restored", "u/z@b": "changed"}},
+		"rolling back": {[]step.Step{act{Name: "x", Run: fails(errBroken), Undo: broken}}, map[string]string{"t/x@a": "failed restored", "u/z@b": "changed"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := run(t.Context(), t, engine.Engine{Rollback: true}, plan.Parallel{task("t", []string{"a"}, c.steps...), task("u", []string{"b"}, act{Name: "z", Run: fails(nil)})})
+			r.expect(t, c.want)
+			if text := fmt.Sprint(r.err); !strings.Contains(text, "a fault of kubexm itself: no such host") || !strings.Contains(text, "failure_test.go:") {
+				t.Errorf("told: %s", text)
+			}
+		})
+	}
+}

@@ -17,6 +17,11 @@ type undo struct {
 	fn   func(context.Context) error
 }
 
+func (u undo) call(ctx context.Context) (err error) {
+	defer fault.Caught(&err)
+	return u.fn(ctx)
+}
+
 func options(n *plan.Node) step.Options {
 	if n.Barrier() {
 		return step.Options{}
@@ -63,7 +68,8 @@ func (r *run) failed(n *plan.Node, err error) {
 }
 
 // try looks, changes and verifies once.
-func (r *run) try(ctx context.Context, n *plan.Node, timeout time.Duration) (Event, error) {
+func (r *run) try(ctx context.Context, n *plan.Node, timeout time.Duration) (ev Event, err error) {
+	defer fault.Caught(&err)
 	cause := fmt.Errorf("not done after %s", timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, cause)
 	defer cancel()
@@ -82,7 +88,7 @@ func (r *run) try(ctx context.Context, n *plan.Node, timeout time.Duration) (Eve
 	if c == nil {
 		return Event{Status: OK}, nil
 	}
-	ev := Event{Status: Changed, Diff: c.Diff}
+	ev = Event{Status: Changed, Diff: c.Diff}
 	if r.DryRun {
 		ev.Status = Pending
 		return ev, nil
@@ -139,7 +145,7 @@ func (r *run) rollBack(ctx context.Context, n *plan.Node) {
 		}
 		ev := Event{Status: Restored}
 		ctx, cancel := context.WithTimeout(ctx, options(u.node).Timeout)
-		if err := u.fn(ctx); err != nil {
+		if err := u.call(ctx); err != nil {
 			err = fmt.Errorf("rolling back: %w", err)
 			if lost[u.node.Host] = fault.IsTransient(err); lost[u.node.Host] {
 				err = fmt.Errorf("%w; changes before it that stay: %d", err, onHost(list[:i], u.node.Host))

@@ -202,7 +202,7 @@ func TestDamageIsReported(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := &Store{Dir: t.TempDir()}
+			s := &Store{Dir: filepath.Join(t.TempDir(), "a[1]")} // which is no pattern
 			authority(t, s, Kubernetes)
 			tt.damage(t, s)
 			_, err := s.Leaf(Scheduler())
@@ -238,8 +238,15 @@ func TestOperator(t *testing.T) {
 	if left := time.Until(p.X509.NotAfter); left > operatorValidity {
 		t.Errorf("valid for %v", left)
 	}
-	if files, _ := filepath.Glob(filepath.Join(s.Dir, "kubernetes", "*")); len(files) != 2 {
-		t.Errorf("stored beside the authority: %v", files)
+	if p, err := s.EtcdOperator(); err == nil {
+		t.Errorf("made for no etcd: %v", p)
+	}
+	ca := authority(t, s, Etcd)
+	if p, err := s.EtcdOperator(); err != nil || p.X509.CheckSignatureFrom(ca.X509) != nil {
+		t.Errorf("of etcd: %v, %v", p, err)
+	}
+	if files, _ := filepath.Glob(filepath.Join(s.Dir, "*", "*")); len(files) != 4 {
+		t.Errorf("stored beside the authorities: %v", files)
 	}
 	if text := fmt.Sprintf("%v %+v %#v", p, p, p.Key); strings.Contains(text, "PRIVATE") {
 		t.Error("prints its key")

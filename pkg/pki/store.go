@@ -57,8 +57,11 @@ type Pair struct {
 
 // Hash returns the pin of the certificate's public key in the form kubeadm's
 // discovery takes as caCertHashes: "sha256:" and the hexadecimal sum of the
-// SubjectPublicKeyInfo (RFC 7469).
+// SubjectPublicKeyInfo (RFC 7469); empty: the pair is, as its making failed.
 func (p *Pair) Hash() string {
+	if p.X509 == nil {
+		return ""
+	}
 	sum := sha256.Sum256(p.X509.RawSubjectPublicKeyInfo)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
@@ -136,7 +139,7 @@ func (s *Store) orphans(ca CA) bool {
 	if _, err := os.Stat(s.path(ca, "ca.key")); err == nil {
 		return false
 	}
-	certs, _ := filepath.Glob(s.path(ca, "*.crt")) // the only error is a bad pattern
+	certs, _ := fs.Glob(os.DirFS(s.path(ca, "")), "*.crt") // the only error is a bad pattern
 	return len(certs) > 0
 }
 
@@ -190,9 +193,10 @@ func (s *Store) Leaf(spec Spec) (*Pair, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making certificate %s: %w", s.path(spec.CA, spec.Name), err)
 	}
-	return pair, errors.Join(
-		s.write(s.path(spec.CA, spec.Name+".key"), keyPEM),
-		s.write(s.path(spec.CA, spec.Name+".crt"), pair.Cert))
+	if err := s.write(s.path(spec.CA, spec.Name+".key"), keyPEM); err != nil {
+		return nil, err
+	}
+	return pair, s.write(s.path(spec.CA, spec.Name+".crt"), pair.Cert)
 }
 
 // fits reports whether have does what the template want asks for.
@@ -211,6 +215,9 @@ func (s *Store) fits(have *Pair, want *x509.Certificate, issuer *Pair) bool {
 // never on disk. The authority must exist.
 func (s *Store) Operator() (*Pair, error) { return s.fresh(operator(), operatorValidity) }
 
+// EtcdOperator is Operator for kubexm's own calls to etcd.
+func (s *Store) EtcdOperator() (*Pair, error) { return s.fresh(EtcdAdmin("kubexm"), operatorValidity) }
+
 // Joining returns a new client certificate for the kubelet of a node that joins. Its
 // key is on that node alone, and the kubelet renews both by itself, within a year as
 // those that the controller manager signs. The authority must exist.
@@ -221,7 +228,7 @@ func (s *Store) Joining(node string) (*Pair, error) {
 func (s *Store) fresh(spec Spec, validity time.Duration) (*Pair, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	issuer, err := s.existing(Kubernetes)
+	issuer, err := s.existing(spec.CA)
 	if err != nil {
 		return nil, err
 	}
@@ -340,6 +347,7 @@ func (s *Store) write(path string, data []byte) (err error) {
 	if s.Existing {
 		return fault.Advise(fmt.Errorf("%s is not there, or no more of use", path), "kubexm create cluster makes it")
 	}
+	defer func() { err = unwritten(filepath.Dir(path), err) }()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
@@ -364,4 +372,16 @@ func (s *Store) write(path string, data []byte) (err error) {
 		return err
 	}
 	return errors.Join(dir.Sync(), dir.Close()) // a power cut does not undo the rename
+}
+
+// unwritten says what keeps files from being written, in the same words for all of a directory: the cause is told once.
+func unwritten(dir string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if file, ok := errors.AsType[*fs.PathError](err); ok {
+		err = file.Err
+	}
+	return fault.Advise(fmt.Errorf("writing to %s: %w", dir, err),
+		"free space there, and let kubexm write there; or move the work directory elsewhere, and name it with --workdir")
 }

@@ -2,7 +2,11 @@
 // move, whether trying again can help, and the exit code of the program.
 package fault
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+)
 
 // Exit codes of the kubexm program, as documented for its users.
 const (
@@ -106,4 +110,12 @@ func ExitCode(err error) int {
 		return c.code
 	}
 	return ExitFailed
+}
+
+// Caught turns a panic into the error of the function that defers it: a fault of kubexm
+// ends what met it as any failure does, and tells where it was.
+func Caught(err *error) { //nolint:gocritic // it is to be set
+	if p := recover(); p != nil {
+		*err = Advise(fmt.Errorf("a fault of kubexm itself: %v\n%s", p, debug.Stack()), "report it, with all of this text; what was begun can be run again")
+	}
 }
