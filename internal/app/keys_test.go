@@ -28,10 +28,13 @@ var keyTroubles = map[string]trouble{
 		_, err := app.Build(a.ctx, a.Options)
 		w.must(err)
 	}, run: func(a *attempt) error {
-		if err := remove(a); err != nil {
+		refused := remove(a)
+		a.must(os.RemoveAll(filepath.Join(a.Workdir, "row1", "certs"))) // as is advised
+		a.must(remove(a))
+		if err := isGone(a, "node1", "node2", "node3"); !errors.Is(err, errGone) {
 			return err
 		}
-		return isGone(a, "node1", "node2", "node3")
+		return refused
 	}},
 	"delete by force another's": {prep: func(w *world, a *attempt) {
 		w.hosts["node2"].Put("/var/lib/kubexm/env", "cluster=other\n", 0o644)

@@ -217,10 +217,11 @@ func (s *session) preflight(ctx context.Context) error {
 }
 
 // checkOwner refuses to work on machines that belong to another cluster, and tells which
-// belong to none. By force the name is proof enough: the keys that the machines know may
-// be lost, and others made since.
+// belong to none. Where the cluster's keys are lost, force takes its name for proof: where there
+// are keys, machines of the same name that know others may be somebody else's.
 func (s *session) checkOwner(force bool) (nobodys []string, err error) {
-	if _, err := s.cluster.Certs.Pin(pki.Kubernetes); err != nil {
+	pin, err := s.cluster.Certs.Pin(pki.Kubernetes)
+	if err != nil {
 		return nil, err
 	}
 	var others []string
@@ -229,11 +230,14 @@ func (s *session) checkOwner(force bool) (nobodys []string, err error) {
 	for _, h := range s.cluster.All() {
 		why, member := s.cluster.Stranger(h), slices.Contains(members, h)
 		switch {
-		case force && member:
+		case force && pin == "" && member:
 		case why != "":
 			others = append(others, h+" is "+why)
 			if member {
 				advice = "work with the --workdir that the cluster was made with; where that is lost: kubexm delete cluster --force"
+				if pin != "" {
+					advice += ", after removing " + s.cluster.Certs.Dir + " if no machine knows the keys in it"
+				}
 			}
 		case !member && s.cluster.Facts[h] != nil:
 			nobodys = append(nobodys, h)
