@@ -21,6 +21,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/util/diff"
+	"github.com/kubexm/kubexm/pkg/util/durable"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
@@ -216,7 +217,7 @@ func (s *session) writeBuilt(files rendered) (map[string]int, error) {
 	}
 	text, err := json.Marshal(append(s.cluster.All(), objectsDir))
 	if err == nil {
-		err = replaceFile(filepath.Join(s.dir, builtFile), text)
+		err = durable.Write(filepath.Join(s.dir, builtFile), text)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("noting what is built: %w", err)
@@ -336,7 +337,7 @@ func (s *session) keepFacts(now map[string]*runner.Facts) error {
 	text, err := json.Marshal(all)
 	err = errors.Join(err, os.MkdirAll(s.dir, 0o700))
 	if err == nil {
-		err = replaceFile(filepath.Join(s.dir, factsFile), text)
+		err = durable.Write(filepath.Join(s.dir, factsFile), text)
 	}
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/util/durable"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
@@ -58,7 +59,7 @@ func (s *session) record(pipe string, graph *plan.ExecutionGraph) (*record, erro
 		os.WriteFile(filepath.Join(r.dir, resolvedFile), resolved, 0o600),
 		r.save())
 	if pipe == "create" { // what is deleted may differ from what was made
-		err = errors.Join(err, replaceFile(filepath.Join(s.dir, adoptedFile), conf), replaceFile(filepath.Join(s.dir, resolvedFile), resolved))
+		err = errors.Join(err, durable.Write(filepath.Join(s.dir, adoptedFile), conf), durable.Write(filepath.Join(s.dir, resolvedFile), resolved))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("recording the run: %w", err)
@@ -67,19 +68,12 @@ func (s *session) record(pipe string, graph *plan.ExecutionGraph) (*record, erro
 	return r, err
 }
 
-func replaceFile(path string, data []byte) error {
-	if err := os.WriteFile(path+".part", data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".part", path)
-}
-
 func (r *record) save() error {
 	data, err := json.MarshalIndent(r.Run, "", " ")
 	if err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(r.dir, "run.json"), data)
+	return durable.Write(filepath.Join(r.dir, "run.json"), data)
 }
 
 // sink writes events to the record before it passes them on.
