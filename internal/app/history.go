@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -54,11 +55,11 @@ func runsIn(dir string) ([]Run, error) {
 	runs := make([]Run, len(files))
 	for i, f := range files {
 		data, err := os.ReadFile(f)
-		if err == nil {
-			err = json.Unmarshal(data, &runs[i])
-		}
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", f, err)
+		}
+		if json.Unmarshal(data, &runs[i]) != nil { // a power cut took it
+			runs[i] = named(filepath.Base(filepath.Dir(f)))
 		}
 		switch {
 		case runs[i].Result != "":
@@ -69,6 +70,13 @@ func runsIn(dir string) ([]Run, error) {
 		}
 	}
 	return runs, nil
+}
+
+// named is what the name of a run tells of it.
+func named(id string) Run {
+	begun, pipe, _ := strings.Cut(id, "-")
+	started, _ := time.Parse(stamp, begun) // of a directory that no run has made: not known
+	return Run{ID: id, Pipeline: pipe, Started: started}
 }
 
 // locked reports whether somebody works on the cluster.

@@ -3,6 +3,7 @@ package app_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -93,6 +94,18 @@ func begun(change func(config string) string) func(*world, *attempt) {
 		w.must(err)
 		w.configure(change(string(text)))
 		a.Resume = true
+	}
+}
+
+// emptied leaves the record of a run as a power cut may where the disk had not written it yet.
+func emptied(w *world) {
+	time.Sleep(time.Second) // the next run has another name
+	for _, pattern := range []string{"row1/runs/*/run.json", "row1/resolved.yaml"} {
+		files, err := fs.Glob(os.DirFS(w.dir), pattern)
+		w.must(err)
+		for _, f := range files {
+			w.must(os.Truncate(filepath.Join(w.dir, f), 0))
+		}
 	}
 }
 
@@ -319,6 +332,18 @@ var troubles = map[string]trouble{
 	"clocks": {prep: func(w *world, _ *attempt) {
 		w.hosts["node2"].Skew = -8 * time.Hour
 		w.hosts["node3"].Skew = 20 * time.Second
+	}},
+	"resume what a power cut left": {prep: func(w *world, a *attempt) { begun(with("", ""))(w, a); emptied(w) }, run: fine, after: func(t *testing.T, _ *world, a *attempt) {
+		runs, err := app.Runs(&a.Options)
+		if err != nil || len(runs) != 2 || runs[0].Result != "cut off" || runs[0].Pipeline != "create" || runs[0].Started.IsZero() {
+			t.Errorf("recorded: %+v, %v", runs, err)
+		}
+	}},
+	"delete what a power cut left": {prep: func(w *world, a *attempt) { made(with("", ""))(w, a); emptied(w) }, run: func(a *attempt) error {
+		if err := remove(a); err != nil {
+			return err
+		}
+		return isGone(a, "node1", "node2", "node3")
 	}},
 	"resume without run":  {prep: func(_ *world, a *attempt) { a.Resume = true }},
 	"resume what is done": {prep: func(w *world, a *attempt) { made(with("", ""))(w, a); a.Resume = true }},

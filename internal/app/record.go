@@ -18,6 +18,9 @@ import (
 // adoptedFile is the configuration that the cluster was last made with, as it was given.
 const adoptedFile = "cluster.yaml"
 
+// stamp is the form of the time that the name of a run begins with.
+const stamp = "20060102T150405.000Z"
+
 // Run is the record of one run, in runs/<id>/run.json of the cluster's directory.
 type Run struct {
 	ID       string         `json:"id"`
@@ -40,7 +43,7 @@ type record struct {
 // record begins the record of a run: its plan, its configuration, its events.
 func (s *session) record(pipe string, graph *plan.ExecutionGraph) (*record, error) {
 	now := time.Now().UTC()
-	r := &record{Run: Run{ID: now.Format("20060102T150405.000Z") + "-" + pipe, Cluster: s.config.Metadata.Name, Pipeline: pipe, Started: now, Missing: s.cluster.Missing()}}
+	r := &record{Run: Run{ID: now.Format(stamp) + "-" + pipe, Cluster: s.config.Metadata.Name, Pipeline: pipe, Started: now, Missing: s.cluster.Missing()}}
 	r.dir = filepath.Join(s.dir, "runs", r.ID)
 	conf, err1 := os.ReadFile(s.file)
 	resolved, err2 := config.Show(s.config)
