@@ -229,7 +229,7 @@ func (s *session) writeBuilt(files rendered) (map[string]int, error) {
 			err = writeTree(dir, files[host])
 		}
 		if err != nil {
-			return nil, fmt.Errorf("writing what is built for %s: %w", host, err)
+			return nil, durable.Advise(fmt.Errorf("writing what is built for %s: %w", host, err))
 		}
 		changed[host] = len(differences)
 	}
@@ -335,7 +335,6 @@ func (s *session) keepFacts(now map[string]*runner.Facts) error {
 	}
 	maps.Copy(all, now)
 	text, err := json.Marshal(all)
-	err = errors.Join(err, os.MkdirAll(s.dir, 0o700))
 	if err == nil {
 		err = durable.Write(filepath.Join(s.dir, factsFile), text)
 	}

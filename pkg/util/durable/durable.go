@@ -3,13 +3,38 @@ package durable
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
+
+	"github.com/kubexm/kubexm/pkg/util/fault"
 )
+
+// Advise adds the next move to an error that says that the work directory is full or may not be written.
+// It returns nil for a nil err.
+func Advise(err error) error {
+	const elsewhere = "; a new cluster can be made elsewhere: --workdir DIR"
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return fault.Advise(err, "free space there, and run it again"+elsewhere)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return fault.Advise(err, "make it writable, or run kubexm as the user whom it belongs to"+elsewhere)
+	}
+	return err
+}
 
 // Write replaces a file whole, with mode 0600: a reader, another writer, or a run after a
 // crash or a power cut, sees the old content or the new. Its directory must be there.
-func Write(path string, data []byte) (err error) {
+func Write(path string, data []byte) error {
+	err := write(path, data)
+	if of, ok := errors.AsType[*fs.PathError](err); ok {
+		of.Path = path // not that of a temporary file
+	}
+	return Advise(err)
+}
+
+func write(path string, data []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
 	if err != nil {
 		return err
