@@ -1,6 +1,8 @@
 package app
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,8 +38,9 @@ type Run struct {
 
 type record struct {
 	Run
-	dir    string
-	events *os.File
+	dir     string
+	events  *os.File
+	pending bytes.Buffer // events that are still to be written
 }
 
 // record begins the record of a run: its plan, its configuration, its events.
@@ -50,22 +53,19 @@ func (s *session) record(pipe string, graph *plan.ExecutionGraph) (*record, erro
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, fmt.Errorf("reading the configuration: %w", err)
 	}
-	if err := os.MkdirAll(r.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("recording the run: %w", err)
-	}
 	data, err := json.MarshalIndent(graph, "", " ")
-	if err != nil {
-		return nil, fmt.Errorf("recording the run: %w", err)
+	if err = errors.Join(err, os.MkdirAll(r.dir, 0o700)); err != nil {
+		return nil, err
 	}
-	err = errors.Join(
+	err = cmp.Or( // one cause needs to be told once
 		os.WriteFile(filepath.Join(r.dir, "graph.json"), data, 0o600),
 		os.WriteFile(filepath.Join(r.dir, resolvedFile), resolved, 0o600),
 		r.save())
 	if pipe == "create" { // what is deleted may differ from what was made
-		err = errors.Join(err, durable.Write(filepath.Join(s.dir, adoptedFile), conf), durable.Write(filepath.Join(s.dir, resolvedFile), resolved))
+		err = cmp.Or(err, durable.Write(filepath.Join(s.dir, adoptedFile), conf), durable.Write(filepath.Join(s.dir, resolvedFile), resolved))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("recording the run: %w", err)
+		return nil, err
 	}
 	r.events, err = os.OpenFile(filepath.Join(r.dir, "events.jsonl"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	return r, err
@@ -81,10 +81,11 @@ func (r *record) save() error {
 
 // sink writes events to the record before it passes them on.
 func (r *record) sink(next func(engine.Event)) func(engine.Event) {
-	enc := json.NewEncoder(r.events)
+	enc := json.NewEncoder(&r.pending)
 	return func(ev engine.Event) {
 		if ev.Status != engine.Progress {
-			_ = enc.Encode(ev) // a full disk must not stop the run; finish reports it
+			_ = enc.Encode(ev)
+			_, _ = r.pending.WriteTo(r.events) // a full disk must not stop the run: what is left goes with the next event, or finish reports it
 		}
 		if next != nil {
 			next(ev)
@@ -109,8 +110,9 @@ func (r *record) finish(res *Result, runErr error) error {
 	if runErr != nil {
 		r.Error = runErr.Error()
 	}
-	if err := errors.Join(r.events.Sync(), r.events.Close(), r.save()); err != nil {
-		return fmt.Errorf("recording the run: %w", err)
+	_, err := r.pending.WriteTo(r.events)
+	if err = cmp.Or(err, r.events.Sync(), r.events.Close(), r.save()); err != nil {
+		return durable.Advise(fmt.Errorf("recording the run: %w", err))
 	}
 	return nil
 }
