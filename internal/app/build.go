@@ -294,15 +294,7 @@ func (s *session) checkBuilt(files rendered) error {
 		wrong = append(wrong[:most], fmt.Sprintf("and %d more", n))
 	}
 	err = fmt.Errorf("what was built in %s is not what this configuration makes of these hosts:\n  %s", s.dir, joinLines(wrong))
-	return fault.Exit(fault.Advise(err, "nothing was touched. Change the configuration, not what was built. Build again, which now knows the hosts as they are: kubexm build cluster"+s.which()), fault.ExitUsage)
-}
-
-// which names the cluster on the command line.
-func (s *session) which() string {
-	if s.File != "" {
-		return " -f " + s.file
-	}
-	return " --name " + s.Name
+	return fault.Exit(fault.Advise(err, "nothing was touched. Change the configuration, not what was built. Build again, which now knows the hosts as they are: kubexm build cluster"+s.Which()), fault.ExitUsage)
 }
 
 // lastFacts returns what was last known of hosts.

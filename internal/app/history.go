@@ -101,13 +101,15 @@ func Events(ctx context.Context, o *Options, id string, follow bool, each func(e
 		if err != nil {
 			return err
 		}
-		if len(runs) > 0 {
-			id = runs[len(runs)-1].ID
+		if len(runs) == 0 {
+			return fault.Exit(fault.Advise(fmt.Errorf("nothing was run yet: no run is recorded in %s", dir),
+				"make the cluster with: kubexm create cluster"+o.Which()+"; or name the --workdir that it was made in"), fault.ExitUsage)
 		}
+		id = runs[len(runs)-1].ID
 	}
 	f, err := os.Open(filepath.Join(dir, "runs", id, "events.jsonl"))
-	if id == "" || errors.Is(err, fs.ErrNotExist) {
-		return fault.Exit(fault.Advise(fmt.Errorf("no such run is recorded in %s", dir), "list runs with: kubexm runs --name "+filepath.Base(dir)), fault.ExitUsage)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fault.Exit(fault.Advise(fmt.Errorf("no run %s is recorded in %s", id, dir), "list runs with: kubexm runs"+o.Which()), fault.ExitUsage)
 	}
 	if err != nil {
 		return fmt.Errorf("reading events: %w", err)

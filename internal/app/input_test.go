@@ -347,7 +347,15 @@ var troubles = map[string]trouble{
 	}},
 	"resume without run":  {prep: func(_ *world, a *attempt) { a.Resume = true }},
 	"resume what is done": {prep: func(w *world, a *attempt) { made(with("", ""))(w, a); a.Resume = true }},
-	"resume changed":      {prep: begun(with("type: kubeadm,", "type: kubeadm, maxPods: 50,"))},
+	"resume a delete": {prep: func(w *world, a *attempt) {
+		made(with("", ""))(w, a)
+		if _, err := w.attempt(a.ctx).delete(); err != nil {
+			w.Fatal(err)
+		}
+		w.unfinished()
+		a.Resume = true
+	}},
+	"resume changed": {prep: begun(with("type: kubeadm,", "type: kubeadm, maxPods: 50,"))},
 	"delete another's": {prep: func(w *world, _ *attempt) {
 		w.hosts["node2"].Put("/var/lib/kubexm/env", "cluster=other\n", 0o644)
 	}, run: func(a *attempt) error { _, err := a.delete(); return err }},

@@ -140,7 +140,7 @@ func (s *session) tryStore(ctx context.Context) []cluster.Finding {
 	}
 	found := cluster.Finding{
 		Host: plan.Control, Check: cluster.StoreCheck, Error: true, Needed: "all that the cluster is made of, as nothing is to be fetched",
-		Fix: "on a machine with internet: kubexm download" + s.which() + s.systems() + " --export; bring its file here, then: kubexm import FILE",
+		Fix: "on a machine with internet: kubexm download" + s.which() + s.systems() + " --export; bring its file here, then: kubexm import FILE" + s.where(),
 	}
 	switch {
 	case err != nil:

@@ -127,6 +127,9 @@ func (s *session) checkUnfinished(pipe string) error {
 		return fault.Exit(fault.Advise(errors.New("there is no earlier run to resume"), "run the same command without --resume"), fault.ExitUsage)
 	}
 	last := runs[len(runs)-1]
+	if last.Result == "running" { // but the lock is ours
+		last.Result = "cut off"
+	}
 	if last.Pipeline != pipe || last.Result == "ok" {
 		err := fmt.Errorf("the last run, %s, ended %q: there is nothing to resume", last.ID, last.Result)
 		return fault.Exit(fault.Advise(err, "run the same command without --resume"), fault.ExitUsage)

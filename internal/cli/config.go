@@ -99,7 +99,7 @@ func (p *program) writeConfig(file, text string) error {
 		return fault.Advise(fmt.Errorf("writing the configuration: %w", err), "work in a directory that can be written to, or name a file in one with -f FILE")
 	}
 	if !p.quiet {
-		fmt.Fprintf(p.err, "Wrote %s. Enter your machines in it, then:\n  kubexm create cluster%s\n", file, p.which())
+		fmt.Fprintf(p.err, "Wrote %s. Enter your machines in it, then:\n  kubexm create cluster%s\n", file, p.options.Which())
 	}
 	return nil
 }
