@@ -340,8 +340,5 @@ func (s *Store) write(path string, data []byte) error {
 	if s.Existing {
 		return fault.Advise(fmt.Errorf("%s is not there, or no more of use", path), "kubexm create cluster makes it")
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
 	return durable.Write(path, data)
 }

@@ -25,11 +25,15 @@ func Advise(err error) error {
 }
 
 // Write replaces a file whole, with mode 0600: a reader, another writer, or a run after a
-// crash or a power cut, sees the old content or the new. Its directory must be there.
+// crash or a power cut, sees the old content or the new. Its directory is made, with mode 0700,
+// where there is none.
 func Write(path string, data []byte) error {
-	err := write(path, data)
-	if of, ok := errors.AsType[*fs.PathError](err); ok {
-		of.Path = path // not that of a temporary file
+	err := os.MkdirAll(filepath.Dir(path), 0o700)
+	if err == nil {
+		err = write(path, data)
+		if of, ok := errors.AsType[*fs.PathError](err); ok {
+			of.Path = path // not that of a temporary file
+		}
 	}
 	return Advise(err)
 }

@@ -13,7 +13,7 @@ import (
 
 // TestWriters lets many write one file at once: all do, and it is whole.
 func TestWriters(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "facts.json")
+	file := filepath.Join(t.TempDir(), "new", "facts.json")
 	var all errgroup.Group
 	for i := range byte(20) {
 		all.Go(func() error { return durable.Write(file, bytes.Repeat([]byte{'a' + i}, 50_000)) })
