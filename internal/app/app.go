@@ -69,6 +69,26 @@ type session struct {
 	bastions map[connector.SSHConfig]func() (connector.Connector, error)
 }
 
+// DefaultWorkdir is the work directory of who names none.
+const DefaultWorkdir = ".kubexm"
+
+// Which names the cluster, and the work directory where it is none that goes without saying, on a command line.
+func (o *Options) Which() string { return o.which() + o.where() }
+
+func (o *Options) which() string {
+	if o.File != "" {
+		return " -f " + runner.Quote(o.File)
+	}
+	return " --name " + runner.Quote(o.Name)
+}
+
+func (o *Options) where() string {
+	if o.Workdir == DefaultWorkdir {
+		return ""
+	}
+	return " --workdir " + runner.Quote(o.Workdir)
+}
+
 // configFile finds the configuration: the file asked for, else that of the
 // name, else the one the cluster was last made with.
 func (o *Options) configFile() (string, error) {

@@ -21,6 +21,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/util/diff"
+	"github.com/kubexm/kubexm/pkg/util/durable"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
@@ -216,7 +217,7 @@ func (s *session) writeBuilt(files rendered) (map[string]int, error) {
 	}
 	text, err := json.Marshal(append(s.cluster.All(), objectsDir))
 	if err == nil {
-		err = replaceFile(filepath.Join(s.dir, builtFile), text)
+		err = durable.Write(filepath.Join(s.dir, builtFile), text)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("noting what is built: %w", err)
@@ -228,7 +229,7 @@ func (s *session) writeBuilt(files rendered) (map[string]int, error) {
 			err = writeTree(dir, files[host])
 		}
 		if err != nil {
-			return nil, fmt.Errorf("writing what is built for %s: %w", host, err)
+			return nil, durable.Advise(fmt.Errorf("writing what is built for %s: %w", host, err))
 		}
 		changed[host] = len(differences)
 	}
@@ -293,15 +294,7 @@ func (s *session) checkBuilt(files rendered) error {
 		wrong = append(wrong[:most], fmt.Sprintf("and %d more", n))
 	}
 	err = fmt.Errorf("what was built in %s is not what this configuration makes of these hosts:\n  %s", s.dir, joinLines(wrong))
-	return fault.Exit(fault.Advise(err, "nothing was touched. Change the configuration, not what was built. Build again, which now knows the hosts as they are: kubexm build cluster"+s.which()), fault.ExitUsage)
-}
-
-// which names the cluster on the command line.
-func (s *session) which() string {
-	if s.File != "" {
-		return " -f " + s.file
-	}
-	return " --name " + s.Name
+	return fault.Exit(fault.Advise(err, "nothing was touched. Change the configuration, not what was built. Build again, which now knows the hosts as they are: kubexm build cluster"+s.Which()), fault.ExitUsage)
 }
 
 // lastFacts returns what was last known of hosts.
@@ -334,9 +327,8 @@ func (s *session) keepFacts(now map[string]*runner.Facts) error {
 	}
 	maps.Copy(all, now)
 	text, err := json.Marshal(all)
-	err = errors.Join(err, os.MkdirAll(s.dir, 0o700))
 	if err == nil {
-		err = replaceFile(filepath.Join(s.dir, factsFile), text)
+		err = durable.Write(filepath.Join(s.dir, factsFile), text)
 	}
 	return err
 }

@@ -49,19 +49,26 @@ type change struct{ field, was, is string }
 
 func (c change) String() string { return fmt.Sprintf("spec.%s: %s -> %s", c.field, c.was, c.is) }
 
+// configs are the configuration that the cluster was last made with and the one of now. The first is nil where
+// there is none, or none any more: a power cut may have emptied its file.
+func (s *session) configs() (was, is []byte, err error) {
+	was, err = os.ReadFile(filepath.Join(s.dir, resolvedFile))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(was) == 0 {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the configuration that the cluster was begun with: %w", err)
+	}
+	is, err = config.Show(s.config)
+	return was, is, err
+}
+
 // changes compares the configuration with the one that the cluster was last made
 // with; nil where there is none. Hosts that are new are no change, nor are those that
 // are gone and that no run came to.
 func (s *session) changes() ([]change, error) {
-	was, err := os.ReadFile(filepath.Join(s.dir, resolvedFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the configuration that the cluster was begun with: %w", err)
-	}
-	is, err := config.Show(s.config)
-	if err != nil {
+	was, is, err := s.configs()
+	if was == nil || err != nil {
 		return nil, err
 	}
 	before, err1 := fields(was)
@@ -178,12 +185,8 @@ func (s *session) checkInitialised(ctx context.Context) error {
 
 // sameConfig refuses to resume with another configuration than the one begun with.
 func (s *session) sameConfig() error {
-	was, err := os.ReadFile(filepath.Join(s.dir, resolvedFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	is, err2 := config.Show(s.config)
-	if err := errors.Join(err, err2); err != nil {
+	was, is, err := s.configs()
+	if was == nil || err != nil {
 		return err
 	}
 	changes := diff.Unified("spec", string(was), string(is))

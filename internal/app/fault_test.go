@@ -315,3 +315,38 @@ func TestLostOnce(t *testing.T) {
 		e.check(t, w, "")
 	})
 }
+
+// TestStop stops a run as Ctrl-C does, once and twice.
+func TestStop(t *testing.T) {
+	for name, stop := range map[string]func(a *attempt, stop chan struct{}){
+		"once":  func(_ *attempt, stop chan struct{}) { close(stop) },
+		"twice": func(a *attempt, stop chan struct{}) { close(stop); a.cancel() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t, row(t, "row2"), "")
+				a := w.attempt(t.Context())
+				press, n := make(chan struct{}), 0
+				a.Stop = press
+				a.Sink = func(ev engine.Event) {
+					if n++; n == 70 {
+						stop(a, press)
+					}
+				}
+				res, err := a.create()
+				if fault.ExitCode(err) != fault.ExitInterrupted || app.Outcome(err) != "interrupted" || !res.Summary.Interrupted || res.Summary.Skipped == 0 {
+					t.Fatalf("stopped: %+v, %v", res, err)
+				}
+				if name == "once" && res.Summary.Failed > 0 {
+					t.Errorf("what ran was not left to its end: %v", err)
+				}
+				w.resume(t.Context())
+				runs, err := app.Runs(&a.Options)
+				if err != nil || len(runs) != 2 || runs[0].Result != "interrupted" || runs[1].Result != "ok" {
+					t.Errorf("recorded: %+v, %v", runs, err)
+				}
+			})
+		})
+	}
+}

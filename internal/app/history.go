@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -52,11 +53,11 @@ func runsIn(dir string) ([]Run, error) {
 	runs := make([]Run, len(files))
 	for i, f := range files {
 		data, err := os.ReadFile(f)
-		if err == nil {
-			err = json.Unmarshal(data, &runs[i])
-		}
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", f, err)
+		}
+		if json.Unmarshal(data, &runs[i]) != nil { // a power cut took it
+			runs[i] = named(filepath.Base(filepath.Dir(f)))
 		}
 		switch {
 		case runs[i].Result != "":
@@ -85,6 +86,13 @@ func filesBelow(dir, name string) (files []string, err error) {
 	return files, err
 }
 
+// named is what the name of a run tells of it.
+func named(id string) Run {
+	begun, pipe, _ := strings.Cut(id, "-")
+	started, _ := time.Parse(stamp, begun) // of a directory that no run has made: not known
+	return Run{ID: id, Pipeline: pipe, Started: started}
+}
+
 // locked reports whether somebody works on the cluster.
 func locked(dir string) bool {
 	f, err := os.Open(filepath.Join(dir, "lock"))
@@ -107,13 +115,15 @@ func Events(ctx context.Context, o *Options, id string, follow bool, each func(e
 		if err != nil {
 			return err
 		}
-		if len(runs) > 0 {
-			id = runs[len(runs)-1].ID
+		if len(runs) == 0 {
+			return fault.Exit(fault.Advise(fmt.Errorf("nothing was run yet: no run is recorded in %s", dir),
+				"make the cluster with: kubexm create cluster"+o.Which()+"; or name the --workdir that it was made in"), fault.ExitUsage)
 		}
+		id = runs[len(runs)-1].ID
 	}
 	f, err := os.Open(filepath.Join(dir, "runs", id, "events.jsonl"))
-	if id == "" || errors.Is(err, fs.ErrNotExist) {
-		return fault.Exit(fault.Advise(fmt.Errorf("no such run is recorded in %s", dir), "list runs with: kubexm runs --name "+filepath.Base(dir)), fault.ExitUsage)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fault.Exit(fault.Advise(fmt.Errorf("no run %s is recorded in %s", id, dir), "list runs with: kubexm runs"+o.Which()), fault.ExitUsage)
 	}
 	if err != nil {
 		return fmt.Errorf("reading events: %w", err)

@@ -125,7 +125,7 @@ func (s *session) lackedPackages(ctx context.Context, host string) (cluster.Find
 	f.Found = fmt.Sprintf("no %s, on the host and for %s %s in the store", human.Names(lacked, 10), s.cluster.FactsOf(host).OSName, arch)
 	f.Fix = "install them by hand: the store can hold none for this system"
 	if system != "" {
-		f.Fix = "on a machine with internet: kubexm download" + s.which() + " --os " + system + " --arch " + arch + " --export; bring its file here, then: kubexm import FILE"
+		f.Fix = "on a machine with internet: kubexm download" + s.which() + " --os " + system + " --arch " + arch + " --export; bring its file here, then: kubexm import FILE" + s.where()
 	}
 	return f, nil
 }

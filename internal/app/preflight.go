@@ -75,13 +75,16 @@ func Unfit(findings []cluster.Finding) error {
 }
 
 // Preflight looks whether a cluster can be made of its machines. One that cannot be
-// reached is a finding, too. Nothing is changed, and no lock is taken.
+// reached is a finding, too. Of machines nothing is changed, and no lock is taken.
 func Preflight(ctx context.Context, o Options) (*Fitness, error) {
 	s, err := open(ctx, &o)
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
+	if err := s.makeDir(); err != nil {
+		return nil, err
+	}
 	failed, err := s.reach(ctx)
 	if err != nil {
 		return nil, err
@@ -140,7 +143,7 @@ func (s *session) tryStore(ctx context.Context) []cluster.Finding {
 	}
 	found := cluster.Finding{
 		Host: plan.Control, Check: cluster.StoreCheck, Error: true, Needed: "all that the cluster is made of, as nothing is to be fetched",
-		Fix: "on a machine with internet: kubexm download" + s.which() + s.systems() + " --export; bring its file here, then: kubexm import FILE",
+		Fix: "on a machine with internet: kubexm download" + s.which() + s.systems() + " --export; bring its file here, then: kubexm import FILE" + s.where(),
 	}
 	switch {
 	case err != nil:

@@ -1,6 +1,8 @@
 package app
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,11 +13,15 @@ import (
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/util/durable"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
 // adoptedFile is the configuration that the cluster was last made with, as it was given.
 const adoptedFile = "cluster.yaml"
+
+// stamp is the form of the time that the name of a run begins with.
+const stamp = "20060102T150405.000Z"
 
 // Run is the record of one run, in runs/<id>/run.json of the cluster's directory.
 type Run struct {
@@ -32,46 +38,37 @@ type Run struct {
 
 type record struct {
 	Run
-	dir    string
-	events *os.File
+	dir     string
+	events  *os.File
+	pending bytes.Buffer // events that are still to be written
 }
 
 // record begins the record of a run: its plan, its configuration, its events.
 func (s *session) record(pipe string, graph *plan.ExecutionGraph) (*record, error) {
 	now := time.Now().UTC()
-	r := &record{Run: Run{ID: now.Format("20060102T150405.000Z") + "-" + pipe, Cluster: s.config.Metadata.Name, Pipeline: pipe, Started: now, Missing: s.cluster.Missing()}}
+	r := &record{Run: Run{ID: now.Format(stamp) + "-" + pipe, Cluster: s.config.Metadata.Name, Pipeline: pipe, Started: now, Missing: s.cluster.Missing()}}
 	r.dir = filepath.Join(s.dir, "runs", r.ID)
 	conf, err1 := os.ReadFile(s.file)
 	resolved, err2 := config.Show(s.config)
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, fmt.Errorf("reading the configuration: %w", err)
 	}
-	if err := os.MkdirAll(r.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("recording the run: %w", err)
-	}
 	data, err := json.MarshalIndent(graph, "", " ")
-	if err != nil {
-		return nil, fmt.Errorf("recording the run: %w", err)
+	if err = errors.Join(err, os.MkdirAll(r.dir, 0o700)); err != nil {
+		return nil, err
 	}
-	err = errors.Join(
+	err = cmp.Or( // one cause needs to be told once
 		os.WriteFile(filepath.Join(r.dir, "graph.json"), data, 0o600),
 		os.WriteFile(filepath.Join(r.dir, resolvedFile), resolved, 0o600),
 		r.save())
 	if pipe == "create" { // what is deleted may differ from what was made
-		err = errors.Join(err, replaceFile(filepath.Join(s.dir, adoptedFile), conf), replaceFile(filepath.Join(s.dir, resolvedFile), resolved))
+		err = cmp.Or(err, durable.Write(filepath.Join(s.dir, adoptedFile), conf), durable.Write(filepath.Join(s.dir, resolvedFile), resolved))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("recording the run: %w", err)
+		return nil, err
 	}
 	r.events, err = os.OpenFile(filepath.Join(r.dir, "events.jsonl"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	return r, err
-}
-
-func replaceFile(path string, data []byte) error {
-	if err := os.WriteFile(path+".part", data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".part", path)
 }
 
 func (r *record) save() error {
@@ -79,15 +76,16 @@ func (r *record) save() error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(r.dir, "run.json"), data)
+	return durable.Write(filepath.Join(r.dir, "run.json"), data)
 }
 
 // sink writes events to the record before it passes them on.
 func (r *record) sink(next func(engine.Event)) func(engine.Event) {
-	enc := json.NewEncoder(r.events)
+	enc := json.NewEncoder(&r.pending)
 	return func(ev engine.Event) {
 		if ev.Status != engine.Progress {
-			_ = enc.Encode(ev) // a full disk must not stop the run; finish reports it
+			_ = enc.Encode(ev)
+			_, _ = r.pending.WriteTo(r.events) // a full disk must not stop the run: what is left goes with the next event, or finish reports it
 		}
 		if next != nil {
 			next(ev)
@@ -112,8 +110,9 @@ func (r *record) finish(res *Result, runErr error) error {
 	if runErr != nil {
 		r.Error = runErr.Error()
 	}
-	if err := errors.Join(r.events.Sync(), r.events.Close(), r.save()); err != nil {
-		return fmt.Errorf("recording the run: %w", err)
+	_, err := r.pending.WriteTo(r.events)
+	if err = cmp.Or(err, r.events.Sync(), r.events.Close(), r.save()); err != nil {
+		return durable.Advise(fmt.Errorf("recording the run: %w", err))
 	}
 	return nil
 }
@@ -128,6 +127,9 @@ func (s *session) checkUnfinished(pipe string) error {
 		return fault.Exit(fault.Advise(errors.New("there is no earlier run to resume"), "run the same command without --resume"), fault.ExitUsage)
 	}
 	last := runs[len(runs)-1]
+	if last.Result == "running" { // but the lock is ours
+		last.Result = "cut off"
+	}
 	if last.Pipeline != pipe || last.Result == "ok" {
 		err := fmt.Errorf("the last run, %s, ended %q: there is nothing to resume", last.ID, last.Result)
 		return fault.Exit(fault.Advise(err, "run the same command without --resume"), fault.ExitUsage)

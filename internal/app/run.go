@@ -17,6 +17,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/util/durable"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
@@ -229,7 +230,7 @@ func (s *session) run(ctx context.Context, name string, graph *plan.ExecutionGra
 	}
 	if !s.DryRun {
 		if rec, err = s.record(name, graph); err != nil {
-			return nil, err
+			return nil, durable.Advise(fmt.Errorf("recording the run: %w", err))
 		}
 		res.Run, res.Dir = rec.ID, rec.dir
 		e.Sink = rec.sink(s.Sink)
@@ -253,7 +254,7 @@ func (s *session) writeKubeconfig() (string, error) {
 		return "", err
 	}
 	if err := os.WriteFile(path, []byte(conf.Reveal()), 0o600); err != nil {
-		return "", fmt.Errorf("writing the kubeconfig: %w", err)
+		return "", durable.Advise(fmt.Errorf("writing the kubeconfig: %w", err))
 	}
 	return path, nil
 }

@@ -1,14 +1,100 @@
 package app_test
 
 import (
+	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
 
 	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
+
+// onSmallDisk puts what is made of a cluster on a file system of one MiB, and returns what fills it and frees it again.
+func (w *world) onSmallDisk(name string) (fill, free func()) {
+	w.Helper()
+	dir := filepath.Join(w.dir, name)
+	w.must(os.Mkdir(dir, 0o700))
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		w.Skipf("a small file system is needed, and only root may mount one: %v", err)
+	}
+	w.Cleanup(func() { w.must(syscall.Unmount(dir, 0)) })
+	ballast := filepath.Join(dir, "ballast")
+	fill = func() {
+		if err := os.WriteFile(ballast, make([]byte, 2<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+			w.Errorf("the disk is not full: %v", err)
+		}
+	}
+	return fill, func() { w.must(os.Remove(ballast)) }
+}
+
+// TestUnusable shows what is told where the cluster's directory cannot be written to.
+func TestUnusable(t *testing.T) {
+	for name, spoil := range map[string]func(w *world){
+		"full": func(w *world) { fill, _ := w.onSmallDisk("row1"); fill() },
+		"read only": func(w *world) {
+			w.onSmallDisk("row1")
+			w.must(syscall.Mount("", filepath.Join(w.dir, "row1"), "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
+		},
+		"a file": func(w *world) { w.must(os.WriteFile(filepath.Join(w.dir, "row1"), nil, 0o600)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t, row(t, "row1"), "")
+				spoil(w)
+				a := w.attempt(t.Context())
+				_, err := app.Build(a.ctx, a.Options)
+				told := "build\n" + a.told(err)
+				a = w.attempt(t.Context())
+				if _, err = app.Preflight(a.ctx, a.Options); err != nil {
+					told += "preflight\n" + a.told(err)
+				}
+				golden.Equal(t, told)
+			})
+		})
+	}
+}
+
+// TestDiskFull fills the disk of the record in the middle of a run, for good or for a while.
+func TestDiskFull(t *testing.T) {
+	for name, freed := range map[string]int{"for good": -1, "for a while": 90} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t, row(t, "row1"), "")
+				fill, free := w.onSmallDisk("row1")
+				a := w.attempt(t.Context())
+				recorded := 0
+				a.Sink = func(ev engine.Event) {
+					if ev.Status == engine.Progress {
+						return
+					}
+					switch recorded++; recorded {
+					case 60:
+						fill()
+					case freed:
+						free()
+					}
+				}
+				res, err := a.create()
+				if freed < 0 {
+					golden.Equal(t, a.told(err))
+					free()
+					_, err = w.attempt(t.Context()).create()
+					w.must(err)
+					return
+				}
+				w.must(err)
+				events, err := os.ReadFile(filepath.Join(res.Dir, "events.jsonl"))
+				if lines := bytes.Count(events, []byte("\n")); err != nil || lines != recorded {
+					t.Errorf("%d of %d events are in the record, %v", lines, recorded, err)
+				}
+			})
+		})
+	}
+}
 
 // TestNoSpaceHere makes keys on a file system that has no space for them, and on one that nobody may write to.
 func TestNoSpaceHere(t *testing.T) {

@@ -16,6 +16,7 @@ const module = "github.com/kubexm/kubexm/"
 // layers lists the packages from the bottom up: a package may import only from
 // lines above its own. "x/*" are all packages below x.
 var layers = [][]string{
+	{"pkg/util/fault"},
 	{"pkg/util/*"},
 	{"pkg/apis/*", "pkg/templates", "pkg/connector/internal/*"},
 	{"pkg/connector"},

@@ -49,7 +49,7 @@ certificates that kubeadm signs on masters.`,
 		if err := w.Flush(); err != nil || p.quiet {
 			return err
 		}
-		_, err = fmt.Fprintf(p.out, "\nbuilt in %s; next: kubexm install cluster%s\n", built.Dir, p.which())
+		_, err = fmt.Fprintf(p.out, "\nbuilt in %s; next: kubexm install cluster%s\n", built.Dir, p.options.Which())
 		return err
 	}
 	group := p.group("build", "Write the files of a cluster without touching its machines", cmd)

@@ -25,8 +25,7 @@ type program struct {
 	options   app.Options
 	quiet     bool
 	noColor   bool
-	again     string // the command that goes on with a run; empty: made of the one that runs
-	answered  bool   // JSON was written: the result, or what it is about
+	answered  bool // JSON was written: the result, or what it is about
 	interrupt interrupt
 }
 
@@ -109,7 +108,7 @@ func (p *program) root() *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&p.options.Name, "name", "", "`name` of the cluster, described in conf/NAME/cluster.yaml (alias: --cluster)")
 	flags.StringVarP(&p.options.File, "file", "f", "", "configuration `file`, instead of --name")
-	flags.StringVar(&p.options.Workdir, "workdir", ".kubexm", "`directory` for what kubexm makes and records")
+	flags.StringVar(&p.options.Workdir, "workdir", app.DefaultWorkdir, "`directory` for what kubexm makes and records")
 	flags.BoolVarP(&p.quiet, "quiet", "q", false, "print nothing but results and errors")
 	flags.BoolVar(&p.noColor, "no-color", false, "no colors (also: environment NO_COLOR)")
 	complete(root, "name", p.clusterNames)

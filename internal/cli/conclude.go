@@ -12,6 +12,7 @@ import (
 	"github.com/kubexm/kubexm/internal/cli/progress"
 	"github.com/kubexm/kubexm/internal/cli/style"
 	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
@@ -35,9 +36,9 @@ func (op *operation) conclude(res *app.Result, err error) {
 	}
 	op.bundles(res, st)
 	if err == nil && res.Kubeconfig != "" && !op.options.DryRun {
-		fmt.Fprintf(op.out, "\nNext:\n  kubexm status%s\n  export KUBECONFIG=%s\n  kubectl get nodes\n", op.which(), quote(res.Kubeconfig))
+		fmt.Fprintf(op.out, "\nNext:\n  kubexm status%s\n  export KUBECONFIG=%s\n  kubectl get nodes\n", op.options.Which(), runner.Quote(res.Kubeconfig))
 		if len(res.Missing) > 0 {
-			fmt.Fprintf(op.out, "  %s%s    # adds what was left out, when it is back\n", op.path, op.which())
+			fmt.Fprintf(op.out, "  %s%s    # adds what was left out, when it is back\n", op.path, op.options.Which())
 		}
 	}
 }
@@ -67,7 +68,7 @@ func (op *operation) bundles(res *app.Result, st style.Style) {
 	}
 	fmt.Fprint(op.out, table(rows))
 	if len(res.Bundle) > 0 {
-		fmt.Fprintf(op.out, "\nNext, on the machine without internet, in its work directory:\n  kubexm import %s\n", quote(filepath.Base(res.Bundle[0].Path)))
+		fmt.Fprintf(op.out, "\nNext, on the machine without internet, in its work directory:\n  kubexm import %s\n", runner.Quote(filepath.Base(res.Bundle[0].Path)))
 	}
 }
 

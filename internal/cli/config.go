@@ -83,22 +83,23 @@ func checkInit(text string) (open bool, err error) {
 }
 
 func (p *program) writeConfig(file, text string) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
-		return fmt.Errorf("writing the configuration: %w", err)
+	err := os.MkdirAll(filepath.Dir(file), 0o750)
+	var f *os.File
+	if err == nil {
+		f, err = os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	}
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return usage(fault.Advise(fmt.Errorf("%s is there already", file), "edit it, or remove it first"))
 	}
-	if err != nil {
-		return fmt.Errorf("writing the configuration: %w", err)
+	if err == nil {
+		_, err = f.WriteString(text)
+		err = errors.Join(err, f.Close())
 	}
-	_, err = f.WriteString(text)
-	if err := errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("writing the configuration: %w", err)
+	if err != nil {
+		return fault.Advise(fmt.Errorf("writing the configuration: %w", err), "work in a directory that can be written to, or name a file in one with -f FILE")
 	}
 	if !p.quiet {
-		fmt.Fprintf(p.err, "Wrote %s. Enter your machines in it, then:\n  kubexm create cluster%s\n", file, p.which())
+		fmt.Fprintf(p.err, "Wrote %s. Enter your machines in it, then:\n  kubexm create cluster%s\n", file, p.options.Which())
 	}
 	return nil
 }

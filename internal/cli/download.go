@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/internal/cli/style"
@@ -184,27 +183,7 @@ func (p *program) download(cmd *cobra.Command, args []string, d *downloading) er
 		}
 		return nil
 	}
-	p.again = again(cmd, args)
 	return p.operate(cmd, d.format.value, list.Run(app.Bundle{File: d.file, Limit: int64(d.limit), Program: buildOf().Version, SignKey: d.sign, SBOM: d.sbom}))
-}
-
-// again is the command line that was given.
-func again(cmd *cobra.Command, args []string) string {
-	text := cmd.CommandPath()
-	cmd.Flags().Visit(func(f *pflag.Flag) {
-		switch value := f.Value.String(); {
-		case f.Value.Type() == "bool" && value == "true", f.Name == "export" && value == app.BundleDefault:
-			text += " --" + f.Name
-		case f.Value.Type() == "stringSlice":
-			text += " --" + f.Name + "=" + quote(strings.Trim(value, "[]"))
-		default:
-			text += " --" + f.Name + "=" + quote(value)
-		}
-	})
-	for _, a := range args {
-		text += " " + quote(a)
-	}
-	return text
 }
 
 // itemsText lists what is needed, and adds up what is there and what is not.
@@ -338,7 +317,6 @@ Then create the cluster with spec.source.offline: true: nothing is fetched any m
 	_ = cmd.MarkFlagFilename("verify-key", "pub")
 	format := output(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		p.again = again(cmd, args)
 		return p.operate(cmd, format.value, func(ctx context.Context, o app.Options) (*app.Result, error) { return app.Import(ctx, o, args, keys) })
 	}
 	return cmd

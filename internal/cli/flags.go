@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kubexm/kubexm/pkg/config"
+	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
@@ -103,9 +104,9 @@ func (p *program) chosen(cmd *cobra.Command, _ []string) error {
 		err, advice = errors.New("no cluster is named"), "give --name NAME (for conf/NAME/cluster.yaml) or -f FILE; make one with: kubexm config init --name NAME"
 	case errors.Is(err1, fs.ErrNotExist) && errors.Is(err2, fs.ErrNotExist):
 		err = fmt.Errorf("there is no cluster %s: neither conf/%[1]s/cluster.yaml nor a record in %s", o.Name, o.Workdir)
-		advice = "make its configuration with: kubexm config init --name " + quote(o.Name)
+		advice = "make its configuration with: kubexm config init --name " + runner.Quote(o.Name)
 		if near := nearest(o.Name, names); near != "" {
-			advice = fmt.Sprintf("did you mean: %s --name %s\nelse %s", cmd.CommandPath(), quote(near), advice)
+			advice = fmt.Sprintf("did you mean: %s --name %s\nelse %s", cmd.CommandPath(), runner.Quote(near), advice)
 		}
 	}
 	return usage(fault.Advise(err, advice))

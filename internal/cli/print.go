@@ -109,25 +109,3 @@ func (p *program) notice(text string) {
 		fmt.Fprintln(p.err, text)
 	}
 }
-
-// which repeats the flags that choose the cluster, for commands to copy.
-func (p *program) which() string {
-	var b strings.Builder
-	if p.options.File != "" {
-		b.WriteString(" -f " + quote(p.options.File))
-	} else {
-		b.WriteString(" --name " + quote(p.options.Name))
-	}
-	if p.options.Workdir != ".kubexm" {
-		b.WriteString(" --workdir " + quote(p.options.Workdir))
-	}
-	return b.String()
-}
-
-// quote makes a word of s for a shell, where it needs that.
-func quote(s string) string {
-	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+:@%,=~") == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}

@@ -34,7 +34,6 @@ registry.kubexm.local/registry.k8s.io/pause:3.10.`,
 	format := output(cmd, "text", "json")
 	cmd.Flags().BoolVar(&p.options.DryRun, "dry-run", false, "only tell what would be sent")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		p.again = again(cmd, args)
 		return p.operate(cmd, format.value, func(ctx context.Context, o app.Options) (*app.Result, error) { return app.PushImages(ctx, o, args) })
 	}
 	return cmd

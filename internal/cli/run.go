@@ -7,17 +7,20 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/internal/cli/progress"
 	"github.com/kubexm/kubexm/internal/cli/style"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
@@ -36,6 +39,7 @@ type view interface {
 type operation struct {
 	*program
 	path   string // of the command
+	again  string // the command that goes on with it
 	format string
 	stop   chan struct{}
 	state  *progress.State // nil: the run has not begun
@@ -47,7 +51,7 @@ type operation struct {
 func (p *program) operate(cmd *cobra.Command, format string, use useCase) error {
 	// Nobody may read what is written (| head): the work goes on all the same.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	op := &operation{program: p, path: cmd.CommandPath(), format: format, stop: make(chan struct{})}
+	op := &operation{program: p, path: cmd.CommandPath(), again: again(cmd), format: format, stop: make(chan struct{})}
 	o := p.options
 	o.Stop, o.Notice, o.Begin, o.Sink = op.stop, op.notice, op.begin, op.event
 	res, err := use(cmd.Context(), o)
@@ -117,20 +121,32 @@ func (op *operation) halt() {
 
 // resume is the command that goes on with this run.
 func (op *operation) resume() string {
-	switch {
-	case op.options.DryRun:
+	if op.options.DryRun {
 		return ""
-	case op.again != "":
-		return op.again
 	}
-	cmd := op.path + op.which()
-	if strings.HasSuffix(op.path, "create cluster") || strings.HasSuffix(op.path, "install cluster") {
-		cmd += " --resume"
+	return op.again
+}
+
+// again is the command line that was given, to go on with what it began.
+func again(cmd *cobra.Command) string {
+	text, args := cmd.CommandPath(), cmd.Flags().Args()
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		switch value := f.Value.String(); {
+		case f.Value.Type() == "bool" && value == "true", f.Name == "export" && (value == app.BundleDefault || slices.Contains(args, value)):
+			text += " --" + f.Name
+		case f.Value.Type() == "stringSlice":
+			text += " --" + f.Name + "=" + runner.Quote(strings.Trim(value, "[]"))
+		default:
+			text += " --" + f.Name + "=" + runner.Quote(value)
+		}
+	})
+	if f := cmd.Flags().Lookup("resume"); f != nil && f.Value.String() == "false" {
+		text += " --resume"
 	}
-	if op.options.AllowMissing {
-		cmd += " --allow-missing"
+	for _, a := range args {
+		text += " " + runner.Quote(a)
 	}
-	return cmd
+	return text
 }
 
 // runError is a run that failed or was stopped.

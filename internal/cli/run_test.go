@@ -74,20 +74,41 @@ func (f fakeRun) run(_ context.Context, o app.Options) (*app.Result, error) {
 	return res, err
 }
 
-// operate runs it under "kubexm create cluster", and reports as Main does.
-func (f fakeRun) operate(t *testing.T, p *program, format string) (stdout, stderr string) {
+// operate runs it as "kubexm create cluster" does with some flags, and reports as Main does.
+func (f fakeRun) operate(t *testing.T, p *program, format string, flags ...string) (stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	p.out, p.err = &out, &errs
-	p.options.Name, p.options.Workdir = "prod", ".kubexm"
-	root, create, cmd := &cobra.Command{Use: "kubexm"}, &cobra.Command{Use: "create"}, &cobra.Command{Use: "cluster"}
-	root.AddCommand(create)
-	create.AddCommand(cmd)
+	cmd, flags, err := p.root().Find(append([]string{"create", "cluster", "--name=prod"}, flags...))
+	if err = errors.Join(err, cmd.ParseFlags(flags)); err != nil {
+		t.Fatal(err)
+	}
 	cmd.SetContext(t.Context())
 	if err := p.operate(cmd, format, f.run); err != nil {
 		p.report(err)
 	}
 	return out.String(), errs.String()
+}
+
+// TestAgain has command lines, and how they are repeated: each does the same once more.
+func TestAgain(t *testing.T) {
+	for given, want := range map[string]string{
+		"delete cluster -f c.yaml -y":                 "kubexm delete cluster --file=c.yaml --yes",
+		"install cluster --cluster=a --resume":        "kubexm install cluster --name=a --resume",
+		"download cluster --name=a --export":          "kubexm download --export --name=a cluster",
+		"download --export --k8s=v1.37.1,v1.36.4 b.z": "kubexm download --export --k8s=v1.37.1,v1.36.4 b.z",
+		"registry push --name=a x/y:1 x/z:2":          "kubexm registry push --name=a x/y:1 x/z:2",
+	} {
+		for _, line := range []string{given, strings.TrimPrefix(want, "kubexm ")} {
+			cmd, flags, err := (&program{}).root().Find(strings.Fields(line))
+			if err = errors.Join(err, cmd.ParseFlags(flags), cmd.ValidateArgs(cmd.Flags().Args())); err != nil {
+				t.Errorf("%s: %v", line, err)
+			}
+			if got := again(cmd); got != want {
+				t.Errorf("%s: again is %s", line, got)
+			}
+		}
+	}
 }
 
 func both(stdout, stderr string) string { return stdout + "--- stderr\n" + stderr }
@@ -115,16 +136,15 @@ func TestDone(t *testing.T) {
 func TestMissing(t *testing.T) {
 	f := fakeRun{steps: wellEnded, missing: []string{"node7", "node9"}}
 	p := &program{}
-	p.options.AllowMissing = true
-	text := both(f.operate(t, p, "text"))
-	out, _ := f.operate(t, p, "json")
+	text := both(f.operate(t, p, "text", "--allow-missing"))
+	out, _ := f.operate(t, p, "json", "--allow-missing")
 	f.errs = []error{errors.New("it broke")}
-	_, failed := f.operate(t, p, "text")
+	_, failed := f.operate(t, p, "text", "--allow-missing")
 	golden.Equal(t, text+"--- json\n"+out[strings.LastIndex(strings.TrimSpace(out), "\n")+1:]+"--- failed\n"+failed)
 }
 
 func TestQuiet(t *testing.T) {
-	golden.Equal(t, both(fakeRun{steps: wellEnded}.operate(t, &program{quiet: true}, "text")))
+	golden.Equal(t, both(fakeRun{steps: wellEnded}.operate(t, &program{}, "text", "--quiet")))
 }
 
 func TestNothingToChange(t *testing.T) {
@@ -158,9 +178,7 @@ func TestDryRun(t *testing.T) {
 	}
 	swap := step(engine.Pending, "node3", "swap off", 0)
 	swap.Diff = "swap on /dev/sda2 -> off"
-	p := &program{}
-	p.options.DryRun = true
-	golden.Equal(t, both(fakeRun{steps: append(steps, swap)}.operate(t, p, "text")))
+	golden.Equal(t, both(fakeRun{steps: append(steps, swap)}.operate(t, &program{}, "text", "--dry-run")))
 }
 
 // TestFailed has all that an error tells, and the same error on many hosts.
@@ -177,7 +195,7 @@ func TestFailed(t *testing.T) {
 	}
 	add(failed("node3", "kubeadm join", errors.New("token is not valid")))
 	f.steps = append(f.steps, step(engine.Skipped, "node3", "wait for node node3", 0))
-	golden.Equal(t, both(f.operate(t, &program{}, "text")))
+	golden.Equal(t, both(f.operate(t, &program{}, "text", "--skip-preflight", "os,memory", "--no-rollback", "--parallel", "4", "--workdir", "a b")))
 }
 
 // TestInterrupted stops in the middle: what was cut off is no error of its own.
@@ -200,10 +218,9 @@ func TestInterrupted(t *testing.T) {
 // TestInterruptedDryRun has nothing to go on with.
 func TestInterruptedDryRun(t *testing.T) {
 	p := &program{}
-	p.options.DryRun = true
 	f := fakeRun{steps: wellEnded[:1]}
 	f.during = func(app.Options) { (*p.interrupt.clean.Load())() }
-	if _, stderr := f.operate(t, p, "text"); !strings.Contains(stderr, "press again to stop at once") || strings.Contains(stderr, "resume") {
+	if _, stderr := f.operate(t, p, "text", "--dry-run"); !strings.Contains(stderr, "press again to stop at once") || strings.Contains(stderr, "resume") {
 		t.Error(stderr)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/crypto/ssh"
 	xknownhosts "golang.org/x/crypto/ssh/knownhosts"
 
+	"github.com/kubexm/kubexm/pkg/util/durable"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
@@ -42,7 +43,7 @@ func newHostKeys(c SSHConfig) (*hostKeys, error) {
 		err = k.read()
 	}
 	if err != nil {
-		return nil, fault.Advise(fmt.Errorf("reading known host keys: %w", err), "correct the file, or remove it: keys are then recorded anew")
+		return nil, fault.Advise(durable.Advise(fmt.Errorf("reading known host keys: %w", err)), "correct the file, or remove it: keys are then recorded anew")
 	}
 	return k, nil
 }

@@ -21,6 +21,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 
+	"github.com/kubexm/kubexm/pkg/util/durable"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/secret"
 )
@@ -341,47 +342,14 @@ func (s *Store) validity() time.Duration {
 	return s.Validity
 }
 
-// write replaces a file whole: a reader, or a run after a crash, sees the old
-// content or the new.
-func (s *Store) write(path string, data []byte) (err error) {
+// write replaces a file whole and for good.
+func (s *Store) write(path string, data []byte) error {
 	if s.Existing {
 		return fault.Advise(fmt.Errorf("%s is not there, or no more of use", path), "kubexm create cluster makes it")
 	}
-	defer func() { err = unwritten(filepath.Dir(path), err) }()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
+	err := durable.Write(path, data)
+	if file, ok := errors.AsType[*fs.PathError](err); ok { // in the same words for all of a directory: the cause is told once
+		err = durable.Advise(fmt.Errorf("writing to %s: %w", filepath.Dir(path), file.Err))
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err = os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close()) // a power cut does not undo the rename
-}
-
-// unwritten says what keeps files from being written, in the same words for all of a directory: the cause is told once.
-func unwritten(dir string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if file, ok := errors.AsType[*fs.PathError](err); ok {
-		err = file.Err
-	}
-	return fault.Advise(fmt.Errorf("writing to %s: %w", dir, err),
-		"free space there, and let kubexm write there; or move the work directory elsewhere, and name it with --workdir")
+	return err
 }
