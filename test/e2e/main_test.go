@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -162,7 +163,7 @@ func (l *lab) serve(ctx context.Context) error {
 	}
 }
 
-// renew replaces the machines by new ones: something went wrong on them.
+// renew replaces the machines by new ones, with other host keys: something went wrong on them.
 func (l *lab) renew(t *testing.T) {
 	t.Log("the machines are made anew")
 	ctx := context.Background()
@@ -173,7 +174,7 @@ func (l *lab) renew(t *testing.T) {
 	if err := l.bed.Down(ctx, names...); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.boot(ctx); err != nil {
+	if err := errors.Join(l.boot(ctx), os.RemoveAll(filepath.Join(l.dir, "work", "e2e"))); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -132,9 +131,6 @@ func restoreMachines(t *testing.T) {
 			os.Exit(1)
 		}
 		the.renew(t)
-		if err := os.RemoveAll(filepath.Join(the.dir, "work", "e2e")); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
