@@ -157,6 +157,7 @@ var troubles = map[string]trouble{
 		if ends("/kubelet")(r) {
 			w.Header().Set("Content-Length", "1000")
 			_, _ = w.Write([]byte("the beginning"))
+			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
 		}
 		return false
