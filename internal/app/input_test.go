@@ -211,6 +211,16 @@ var troubles = map[string]trouble{
 			}
 		}
 	}},
+	"reboots half way": {prep: func(w *world, a *attempt) {
+		a.Sink = func(ev engine.Event) {
+			if ev.Host == "node2" && strings.Contains(string(ev.Node), "kubeadm-join") && ev.Status == engine.Started {
+				w.hosts["node2"].SetDown(true)
+			}
+		}
+	}, after: func(t *testing.T, w *world, _ *attempt) {
+		w.hosts["node2"].Reboot()
+		w.resume(t.Context())
+	}},
 	"no packages": {prep: func(w *world, _ *attempt) { w.hosts["node2"].Offline = true }},
 	"service fails": {prep: brokenContainerd, after: func(t *testing.T, w *world, _ *attempt) {
 		for file, there := range map[string]bool{"/etc/hosts": true, "/usr/local/bin/containerd": false, "/etc/containerd/config.toml": false} {
