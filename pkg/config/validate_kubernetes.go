@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/netip"
 	"net/url"
 	"path"
 	"regexp"
@@ -213,7 +212,7 @@ func (k *checker) checkSystem() {
 		} else {
 			first[h.Domain] = at + ".domain"
 		}
-		if _, err := netip.ParseAddr(h.Address); err != nil {
+		if !isIP(h.Address) {
 			k.fail(at+".address", h.Address, "must be an IP address")
 		}
 		if slices.ContainsFunc(k.Hosts, func(n v1alpha1.Host) bool { return n.Name == h.Domain }) || h.Domain == k.LoadBalancer.Domain {
