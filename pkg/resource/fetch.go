@@ -262,16 +262,9 @@ func (w *sink) Write(p []byte) (int, error) {
 // explain says of an interrupted copy what interrupted it.
 func (w *sink) explain(ctx context.Context, err error, place, dir string) error {
 	if w.err != nil {
-		return explainSpace(fmt.Errorf("at byte %d%s: %w", w.done, of(w.total), err), dir, largerStore)
+		return explainSpace(fmt.Errorf("at byte %d%s: %w", w.done, source.Of(w.total), err), dir, largerStore)
 	}
-	return fmt.Errorf("GET %s: broke off at byte %d%s: %w", source.Redacted(place), w.done, of(w.total), source.Cause(ctx, err))
-}
-
-func of(total int64) string {
-	if total < 0 {
-		return ""
-	}
-	return fmt.Sprintf(" of %d", total)
+	return fmt.Errorf("GET %s: broke off at byte %d%s: %w", source.Redacted(place), w.done, source.Of(w.total), source.Cause(ctx, err))
 }
 
 func hexSum(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
