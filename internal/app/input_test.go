@@ -157,6 +157,7 @@ var troubles = map[string]trouble{
 		if ends("/kubelet")(r) {
 			w.Header().Set("Content-Length", "1000")
 			_, _ = w.Write([]byte("the beginning"))
+			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
 		}
 		return false
@@ -209,6 +210,16 @@ var troubles = map[string]trouble{
 				w.hosts["node2"].SetFull(true)
 			}
 		}
+	}},
+	"reboots half way": {prep: func(w *world, a *attempt) {
+		a.Sink = func(ev engine.Event) {
+			if ev.Host == "node2" && strings.Contains(string(ev.Node), "kubeadm-join") && ev.Status == engine.Started {
+				w.hosts["node2"].SetDown(true)
+			}
+		}
+	}, after: func(t *testing.T, w *world, _ *attempt) {
+		w.hosts["node2"].Reboot()
+		w.resume(t.Context())
 	}},
 	"no packages": {prep: func(w *world, _ *attempt) { w.hosts["node2"].Offline = true }},
 	"service fails": {prep: brokenContainerd, after: func(t *testing.T, w *world, _ *attempt) {

@@ -3,8 +3,10 @@ package config
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // own lists what kubexm sets itself, so that the user must not: flags, and
@@ -80,6 +82,9 @@ var removed = map[string]map[string]string{
 	},
 }
 
+// flagName matches the name of a flag as its component knows it, which takes _ for -, too.
+var flagName = regexp.MustCompile(`^[a-z0-9]+([.-][a-z0-9]+)*$`)
+
 func (k *checker) checkFlags() {
 	kube := k.Kubernetes
 	for path, args := range map[string]map[string]string{
@@ -89,12 +94,18 @@ func (k *checker) checkFlags() {
 		"spec.kubernetes.kubelet.extraArgs":           kube.Kubelet.ExtraArgs,
 		"spec.etcd.extraArgs":                         k.Etcd.ExtraArgs,
 	} {
-		for flag := range args {
+		for flag, value := range args {
 			at := fmt.Sprintf("%s[%s]", path, flag)
 			since, gone := removed[path][flag]
 			switch {
-			case flag == "" || strings.Trim(flag, "-") != flag:
-				k.errs = append(k.errs, Error{Path: at, Msg: "flags are written without leading dashes", Suggestion: strings.Trim(flag, "-")})
+			case !flagName.MatchString(flag):
+				meant := strings.ReplaceAll(strings.Trim(flag, "-"), "_", "-")
+				if !flagName.MatchString(meant) {
+					meant = ""
+				}
+				k.errs = append(k.errs, Error{Path: at, Msg: "must be the name of a flag: small letters, digits, - and ., no leading dashes", Suggestion: meant})
+			case strings.ContainsFunc(value, unicode.IsControl):
+				k.fail(at, value, "must be a value of one line, without control characters")
 			case gone && atLeast(kube.Version, since):
 				k.fail(at, "", "this flag was removed in Kubernetes %s", since)
 			}

@@ -284,10 +284,10 @@ func FuzzParse(f *testing.F) {
 // TestData shows which directories etcd may have for itself.
 func TestData(t *testing.T) {
 	for dir, want := range map[string]bool{
-		"/var/lib/etcd": true, "/data": true, "/home/etcd": true, "/srv/a b": true, "/usrdata": true, "/var/lib/etcd/data": true,
+		"/var/lib/etcd": true, "/data": true, "/home/etcd": true, "/srv/a_b@c+d-1.2": true, "/usrdata": true, "/var/lib/etcd/data": true,
 		"/": false, "/home": false, "/opt": false, "/var": false, "/var/lib": false, "/usr/local": false, "/usr/local/etcd": false, "/var/run": false,
 		"/proc/1": false, "/etc/etcd": false, "/dev/shm": false, "/lib64/x": false, "/var/lib/kubelet": false, "/var/lib/kubelet/x": false,
-		"/var/lib/containerd/x": false, "/var/lib/etcd/": false, "/data/../etc": false, "data": false,
+		"/var/lib/containerd/x": false, "/var/lib/etcd/": false, "/data/../etc": false, "data": false, "/srv/a b": false,
 	} {
 		var c v1alpha1.Cluster
 		c.Spec.Etcd.DataDir = dir

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
+	"regexp"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -22,9 +23,18 @@ func (k *checker) label(path, value string) {
 	}
 }
 
+// interfaceName matches what machines call their network interfaces.
+var interfaceName = regexp.MustCompile(`^[A-Za-z0-9._@-]{1,15}$`)
+
+// isIP reports whether a value is an IP address, with no other zone than an interface: it goes into files as it is.
+func isIP(value string) bool {
+	ip, err := netip.ParseAddr(value)
+	return err == nil && (ip.Zone() == "" || interfaceName.MatchString(ip.Zone()))
+}
+
 // address checks an IP address or DNS name.
 func (k *checker) address(path, value string) {
-	if _, err := netip.ParseAddr(value); err == nil || value == "" {
+	if isIP(value) || value == "" {
 		return
 	}
 	if len(validation.IsDNS1123Subdomain(value)) > 0 || looksNumeric.MatchString(value) {

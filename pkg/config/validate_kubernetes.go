@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/netip"
 	"net/url"
 	"path"
 	"regexp"
@@ -108,11 +107,14 @@ func (k *checker) checkKubernetes() {
 
 var featureGate = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
 
+// plainPath matches what stands for itself in scripts, units, TOML and YAML, and in lists of mounts.
+var plainPath = regexp.MustCompile(`^/[A-Za-z0-9._/@+-]+$`)
+
 // absolute checks a path on the hosts.
 func (k *checker) absolute(at, value string) bool {
-	ok := value == "" || path.IsAbs(value) && path.Clean(value) == value && value != "/"
+	ok := value == "" || plainPath.MatchString(value) && path.Clean(value) == value
 	if !ok {
-		k.fail(at, value, "must be an absolute path without .. and trailing /")
+		k.fail(at, value, "must be an absolute path of letters, digits and ._@+-, without .. and trailing /")
 	}
 	return ok
 }
@@ -210,7 +212,7 @@ func (k *checker) checkSystem() {
 		} else {
 			first[h.Domain] = at + ".domain"
 		}
-		if _, err := netip.ParseAddr(h.Address); err != nil {
+		if !isIP(h.Address) {
 			k.fail(at+".address", h.Address, "must be an IP address")
 		}
 		if slices.ContainsFunc(k.Hosts, func(n v1alpha1.Host) bool { return n.Name == h.Domain }) || h.Domain == k.LoadBalancer.Domain {

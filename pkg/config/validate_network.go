@@ -128,12 +128,11 @@ func (k *checker) domain(path, value string) {
 
 // server checks a name server: an IP address, optionally with a port.
 func (k *checker) server(path, value string) {
-	if _, err := netip.ParseAddr(value); err == nil {
+	if isIP(value) {
 		return
 	}
 	host, port, err := net.SplitHostPort(value)
-	_, ipErr := netip.ParseAddr(host)
-	if n, portErr := strconv.ParseUint(port, 10, 16); err != nil || ipErr != nil || portErr != nil || n == 0 {
+	if n, portErr := strconv.ParseUint(port, 10, 16); err != nil || !isIP(host) || portErr != nil || n == 0 {
 		k.fail(path, value, "must be an IP address, optionally with :port")
 	}
 }
@@ -171,8 +170,22 @@ func (k *checker) checkLoadBalancer() {
 	if lb.VIP == "" && lb.Mode != v1alpha1.BalancerInternal {
 		k.fail(path+".vip", "", "required with mode %s", lb.Mode)
 	}
-	if lb.Mode == v1alpha1.BalancerKubeVIP && lb.KubeVIP != nil && lb.KubeVIP.Mode == "bgp" && (lb.KubeVIP.ASN == 0 || len(lb.KubeVIP.Peers) == 0) {
-		k.fail(path+".kubeVip", "", "mode bgp needs asn and peers")
+	if lb.Mode == v1alpha1.BalancerKubeVIP && lb.KubeVIP != nil {
+		k.checkKubeVIP(path+".kubeVip", lb.KubeVIP)
+	}
+}
+
+func (k *checker) checkKubeVIP(path string, v *v1alpha1.KubeVIP) {
+	if v.Mode == "bgp" && (v.ASN == 0 || len(v.Peers) == 0) {
+		k.fail(path, "", "mode bgp needs asn and peers")
+	}
+	if v.Interface != "" && !interfaceName.MatchString(v.Interface) {
+		k.fail(path+".interface", v.Interface, "is no name of a network interface, like eth0")
+	}
+	for i, p := range v.Peers {
+		if !isIP(p.Address) {
+			k.fail(fmt.Sprintf("%s.peers[%d].address", path, i), p.Address, "must be an IP address")
+		}
 	}
 }
 

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 	_ "time/tzdata" // the control machine may have no time zones
@@ -40,7 +39,7 @@ func (k *checker) checkResolvers() {
 	list := k.Extra.Resolves
 	for i, r := range list {
 		at := fmt.Sprintf("spec.extra.resolves[%d].address", i)
-		if _, err := netip.ParseAddr(r.Address); err != nil {
+		if !isIP(r.Address) {
 			k.fail(at, r.Address, "must be an IP address")
 		} else if slices.Contains(list[:i], r) {
 			k.fail(at, r.Address, "is given twice")

@@ -70,13 +70,20 @@ func (a *auth) addAgent() {
 	}
 }
 
-// addFile adds the private key in a file.
+// addFile adds the private key in a file. Where privateKeyPath names one that is not to be opened without a passphrase, it
+// is the agent's.
 func (a *auth) addFile(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return fault.Advise(fmt.Errorf("reading the private key: %w", err), "check privateKeyPath and the file's mode and owner")
 	}
-	signer, err := parseKey(text, path, a.cfg.Passphrase)
+	var signer ssh.Signer
+	if public := publicKey(text, path); public != nil && a.cfg.PrivateKeyPath != "" && a.cfg.Passphrase.IsZero() {
+		a.agent, signer, err = agentSigner(public, path, a.cfg.ConnectTimeout)
+		err = fault.Advise(err, "set its passphrase, or load the key into an agent: ssh-add "+strings.TrimSuffix(path, ".pub"))
+	} else {
+		signer, err = parseKey(text, path, a.cfg.Passphrase)
+	}
 	if err != nil {
 		return err
 	}

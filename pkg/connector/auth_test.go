@@ -27,7 +27,8 @@ func TestLogin(t *testing.T) {
 	dir := t.TempDir()
 	other, locked, text := filepath.Join(dir, "other"), filepath.Join(dir, "locked"), filepath.Join(dir, "text")
 	newKey(t, other)
-	authorize(t, s, newLockedKey(t, locked, "open sesame"))
+	public := newLockedKey(t, locked, "open sesame")
+	authorize(t, s, public)
 	write(t, text, "no key\n", 0o600)
 
 	for _, test := range []struct {
@@ -76,15 +77,15 @@ func TestLogin(t *testing.T) {
 			if !errors.Is(err, ErrLogin) || fault.IsTransient(err) {
 				t.Errorf("got %v", err)
 			}
-			goldenError(t, err, a.name, "USER", dir, "DIR", os.Getenv("HOME"), "HOME", strconv.Itoa(cfg.Port), "PORT")
+			goldenError(t, err, a.name, "USER", dir, "DIR", os.Getenv("HOME"), "HOME", strconv.Itoa(cfg.Port), "PORT", ssh.FingerprintSHA256(public), "FINGERPRINT")
 		})
 	}
 }
 
 // newLockedKey writes a private key with a passphrase, in little time.
-func newLockedKey(t *testing.T, path, passphrase string) ssh.PublicKey {
+func newLockedKey(t *testing.T, path, passphrase string, more ...string) ssh.PublicKey {
 	t.Helper()
-	run(t, "", "ssh-keygen", "-q", "-t", "ed25519", "-a", "1", "-N", passphrase, "-C", "", "-f", path)
+	run(t, "", "ssh-keygen", append([]string{"-q", "-t", "ed25519", "-a", "1", "-N", passphrase, "-C", "", "-f", path}, more...)...)
 	text, err := os.ReadFile(path + ".pub")
 	if err != nil {
 		t.Fatal(err)
@@ -144,4 +145,48 @@ func TestLoginByAgent(t *testing.T) {
 	goldenError(t, err, strconv.Itoa(s.port), "PORT", ssh.FingerprintSHA256(signer.PublicKey()), "FINGERPRINT")
 	authorize(t, s, signer.PublicKey())
 	output(t, s.connect(t, cfg), Cmd{Line: "true"})
+}
+
+// TestLockedKeyOfAgent names keys with passphrases that nobody gives but to an agent.
+func TestLockedKeyOfAgent(t *testing.T) {
+	s, dir := startSSHD(t), t.TempDir()
+	file, old := filepath.Join(dir, "new"), filepath.Join(dir, "old")
+	keys := map[string]ssh.PublicKey{file: newLockedKey(t, file, "open sesame"), old: newLockedKey(t, old, "open sesame", "-t", "ecdsa", "-m", "PEM")}
+	ring := sshtest.Agent(t)
+	for _, path := range []string{file, old, file + ".pub"} {
+		cfg := s.config()
+		cfg.PrivateKeyPath = path
+		_, err := SSH(context.Background(), cfg)
+		t.Run("without "+filepath.Base(path), func(t *testing.T) {
+			goldenError(t, err, dir, "DIR", strconv.Itoa(s.port), "PORT", ssh.FingerprintSHA256(keys[file]), "FINGERPRINT", ssh.FingerprintSHA256(keys[old]), "FINGERPRINT")
+		})
+	}
+	for path, public := range keys {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, err := ssh.ParseRawPrivateKeyWithPassphrase(text, []byte("open sesame"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ring.Add(agent.AddedKey{PrivateKey: key}); err != nil {
+			t.Fatal(err)
+		}
+		authorize(t, s, public)
+	}
+	for _, path := range []string{file, old, file + ".pub"} {
+		cfg := s.config()
+		cfg.PrivateKeyPath = path
+		output(t, s.connect(t, cfg), Cmd{Line: "true"})
+	}
+	if err := os.Remove(old + ".pub"); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("which is not known", func(t *testing.T) {
+		cfg := s.config()
+		cfg.PrivateKeyPath = old
+		_, err := SSH(context.Background(), cfg)
+		goldenError(t, err, dir, "DIR", strconv.Itoa(s.port), "PORT")
+	})
 }

@@ -28,17 +28,36 @@ func Signer(file string) (signer ssh.Signer, release func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	public := publicKey(text, file)
+	if public == nil {
+		signer, err = parseKey(text, file, secret.Secret{})
+		return signer, func() {}, err
+	}
+	conn, signer, err := agentSigner(public, file, agentTimeout)
+	return signer, func() { conn.Close() }, fault.Advise(err, "load the private key into an agent (ssh-add), or name one without a passphrase")
+}
+
+// publicKey returns the public key of a file that has no other, or needs a passphrase; nil where it has a private key
+// to be used as it is, or none. Files in an older format keep it in a second one beside them.
+func publicKey(text []byte, path string) ssh.PublicKey {
+	_, err := ssh.ParsePrivateKey(text)
+	locked, ok := errors.AsType[*ssh.PassphraseMissingError](err)
+	switch {
+	case ok && locked.PublicKey != nil:
+		return locked.PublicKey
+	case ok:
+		text, _ = os.ReadFile(path + ".pub") // without it nothing is parsed
+	}
 	public, _, _, _, err := ssh.ParseAuthorizedKey(text)
 	if err != nil {
-		_, err = ssh.ParsePrivateKey(text)
-		locked, ok := errors.AsType[*ssh.PassphraseMissingError](err)
-		if !ok || locked.PublicKey == nil { // the latter in an older format
-			signer, err = parseKey(text, file, secret.Secret{})
-			return signer, func() {}, err
-		}
-		public = locked.PublicKey
+		return nil
 	}
-	conn, held, err := agentSigners(agentTimeout)
+	return public
+}
+
+// agentSigner returns the key of a file from the agent that holds it; it answers as long as conn is open.
+func agentSigner(public ssh.PublicKey, file string, timeout time.Duration) (conn net.Conn, signer ssh.Signer, err error) {
+	conn, held, err := agentSigners(timeout)
 	if err != nil {
 		return nil, nil, fmt.Errorf("asking the SSH agent for the key of %s: %w", file, err)
 	}
@@ -47,10 +66,9 @@ func Signer(file string) (signer ssh.Signer, release func(), err error) {
 		if conn != nil {
 			conn.Close()
 		}
-		return nil, nil, fault.Advise(fmt.Errorf("%s needs a passphrase, or is a public key, and the SSH agent does not hold %s", file, ssh.FingerprintSHA256(public)),
-			"load the private key into an agent (ssh-add), or name one without a passphrase")
+		return nil, nil, fmt.Errorf("%s needs a passphrase, or is a public key, and the SSH agent does not hold %s", file, ssh.FingerprintSHA256(public))
 	}
-	return held[i], func() { conn.Close() }, nil
+	return conn, held[i], nil
 }
 
 // agentSigners returns the keys of the agent that SSH_AUTH_SOCK names, which answer as long
@@ -74,10 +92,13 @@ func agentSigners(timeout time.Duration) (conn net.Conn, all []ssh.Signer, err e
 // parseKey reads the private key that a file holds.
 func parseKey(text []byte, path string, passphrase secret.Secret) (ssh.Signer, error) {
 	signer, err := ssh.ParsePrivateKey(text)
-	if _, locked := errors.AsType[*ssh.PassphraseMissingError](err); locked {
+	if locked, ok := errors.AsType[*ssh.PassphraseMissingError](err); ok {
 		if passphrase.IsZero() {
-			return nil, fault.Advise(fmt.Errorf("private key %s needs a passphrase", path),
-				"set its passphrase, or load the key into an agent: ssh-add "+path)
+			advice := "set its passphrase, or load the key into an agent: ssh-add " + path
+			if locked.PublicKey == nil {
+				advice += ", where it is found by " + path + ".pub"
+			}
+			return nil, fault.Advise(fmt.Errorf("private key %s needs a passphrase", path), advice)
 		}
 		signer, err = ssh.ParsePrivateKeyWithPassphrase(text, []byte(passphrase.Reveal()))
 		if errors.Is(err, x509.IncorrectPasswordError) {

@@ -208,6 +208,14 @@ func TestTimeout(t *testing.T) {
 			<-ctx.Done()
 			return errBroken
 		}}, "s on a: not done after 5m0s: broken", 5 * time.Minute},
+		"with one that may pass": {act{Name: "s", Run: func(ctx context.Context) error {
+			<-ctx.Done()
+			return fault.Transient(errBroken)
+		}}, "s on a: not done after 5m0s: broken", 5 * time.Minute},
+		"with one that names the cause": {act{Name: "s", Run: func(ctx context.Context) error {
+			<-ctx.Done()
+			return fault.Transient(context.Cause(ctx))
+		}}, "s on a: not done after 5m0s", 5 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

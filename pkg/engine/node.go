@@ -12,6 +12,10 @@ import (
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
+// errTimeout is the cause that ends a step's context. What used up its time has waited for as long as it may: another try
+// would wait anew. A connection that stalls is given up long before, by its keep-alive, and is worth another.
+var errTimeout = errors.New("not done after")
+
 type undo struct {
 	node *plan.Node
 	fn   func(context.Context) error
@@ -38,7 +42,7 @@ func (r *run) node(ctx context.Context, n *plan.Node) outcome {
 	var err error
 	for try := 0; ; try++ {
 		ev, err = r.try(ctx, n, opt.Timeout)
-		if err == nil || try >= opt.Retries || !fault.IsTransient(err) || ctx.Err() != nil {
+		if err == nil || try >= opt.Retries || !fault.IsTransient(err) || errors.Is(err, errTimeout) || ctx.Err() != nil {
 			break
 		}
 		r.emit(n, Event{Status: Retry, Error: err.Error()})
@@ -70,7 +74,7 @@ func (r *run) failed(n *plan.Node, err error) {
 // try looks, changes and verifies once.
 func (r *run) try(ctx context.Context, n *plan.Node, timeout time.Duration) (ev Event, err error) {
 	defer fault.Caught(&err)
-	cause := fmt.Errorf("not done after %s", timeout)
+	cause := fmt.Errorf("%w %s", errTimeout, timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, cause)
 	defer cancel()
 	ctx = step.WithProgress(ctx, func(text string) { r.emit(n, Event{Status: Progress, Text: text}) })

@@ -45,7 +45,7 @@ func (s *Store) Fetch(ctx context.Context, a Artifact, progress Progress) (strin
 		}
 		b := blob{places: s.places(a.expand(c.Base + "{file}")), path: path, sha256: a.SHA256, progress: progress}
 		if err := s.download(ctx, b); err != nil {
-			return "", unreachable(fmt.Errorf("fetching %s: %w", a, err))
+			return "", fmt.Errorf("fetching %s: %w", a, err)
 		}
 	}
 	return path, noteSum(ctx, path, a.SHA256)
@@ -75,14 +75,14 @@ type blob struct {
 
 // place is a URL, and what reaches it.
 type place struct {
-	url    string
+	source.Place
 	client remote.Client
 }
 
 // places are where a file is fetched from, in the order to be tried.
 func (s *Store) places(original string) (all []place) {
-	for _, url := range s.source.Places(original) {
-		all = append(all, place{url, s.source.HTTP(url)})
+	for _, p := range s.source.Places(original) {
+		all = append(all, place{p, s.source.HTTP(p.URL)})
 	}
 	return all
 }
@@ -102,7 +102,7 @@ func (s *Store) download(ctx context.Context, b blob) error {
 		for {
 			gained, err := s.transfer(ctx, b, c, p)
 			if err == nil || gained <= 0 || !fault.IsTransient(err) || sleep(ctx, s.retry.Pause) != nil {
-				return err
+				return p.Explain(err)
 			}
 		}
 	})
@@ -120,7 +120,7 @@ func (s *Store) download(ctx context.Context, b blob) error {
 // transfer downloads from one place what the claim's file still lacks and
 // checks the whole. It returns by how much the file grew.
 func (s *Store) transfer(ctx context.Context, b blob, c *claim, from place) (int64, error) {
-	place := from.url
+	place := from.URL
 	h := sha256.New()
 	had, err := io.Copy(h, io.NewSectionReader(c, 0, math.MaxInt64))
 	if err != nil {
@@ -262,16 +262,9 @@ func (w *sink) Write(p []byte) (int, error) {
 // explain says of an interrupted copy what interrupted it.
 func (w *sink) explain(ctx context.Context, err error, place, dir string) error {
 	if w.err != nil {
-		return explainSpace(fmt.Errorf("at byte %d%s: %w", w.done, of(w.total), err), dir, largerStore)
+		return explainSpace(fmt.Errorf("at byte %d%s: %w", w.done, source.Of(w.total), err), dir, largerStore)
 	}
-	return fmt.Errorf("GET %s: broke off at byte %d%s: %w", source.Redacted(place), w.done, of(w.total), source.Cause(ctx, err))
-}
-
-func of(total int64) string {
-	if total < 0 {
-		return ""
-	}
-	return fmt.Sprintf(" of %d", total)
+	return fmt.Errorf("GET %s: broke off at byte %d%s: %w", source.Redacted(place), w.done, source.Of(w.total), source.Cause(ctx, err))
 }
 
 func hexSum(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }

@@ -194,6 +194,9 @@ func TestFetchFails(t *testing.T) {
 				_, _ = (&cutter{w, half}).Write(program)
 			})
 		}},
+		{"hung up on", func(sc *scene) {
+			sc.first(100, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+		}},
 		{"no checksum published", func(sc *scene) {
 			sc.fail("/kubelet.sha256", func(w http.ResponseWriter, _ *http.Request) bool { status(404)(w, nil); return true })
 		}},

@@ -39,7 +39,7 @@ func (s *Store) Pull(ctx context.Context, ref, arch string, progress Progress) e
 	}
 	p := pull{Store: s, ref: ref, arch: arch, top: l.Images[ref].Digest, manifest: l.Images[ref].Manifests[arch]}
 	if err := p.run(ctx, progress); err != nil {
-		return unreachable(fmt.Errorf("pulling %s for %s: %w", ref, arch, err))
+		return fmt.Errorf("pulling %s for %s: %w", ref, arch, err)
 	}
 	return s.editLock(ctx, func(l *lock) error {
 		image := l.Images[ref]
@@ -131,22 +131,29 @@ type pull struct {
 	text      []byte             // of the manifest
 }
 
+// site is a repository that may have the image.
+type site struct {
+	*remote.Repository
+	place source.Place
+}
+
 func (p *pull) run(ctx context.Context, progress Progress) error {
-	var repos []*remote.Repository
+	var repos []site
 	for _, place := range p.source.Places(p.ref) {
-		repo, err := p.repository(place)
+		r, err := p.repository(place.URL)
 		if err != nil {
 			return fault.Advise(err, "image references have the form registry.example.org/name:tag")
 		}
-		repos = append(repos, repo)
+		repos = append(repos, site{r, place})
 	}
-	var here *remote.Repository
-	err := source.Try(ctx, p.retry, repos, func(repo *remote.Repository) error {
+	var here site
+	err := source.Try(ctx, p.retry, repos, func(repo site) error {
 		here = repo
 		ctx, cancel := context.WithTimeoutCause(ctx, p.retry.Stall, source.ErrStalled)
 		defer cancel()
-		if err := p.resolve(ctx, repo); err != nil {
-			return fmt.Errorf("%s: %w", repo.Reference.Registry, source.ExplainLogin(source.Cause(ctx, err), scheme(repo)+repo.Reference.Registry))
+		if err := p.resolve(ctx, repo.Repository); err != nil {
+			err = source.ExplainLogin(source.Cause(ctx, err), scheme(repo.Repository)+repo.Reference.Registry)
+			return repo.place.Explain(fmt.Errorf("%s: %w", repo.Reference.Registry, err))
 		}
 		return nil
 	})
@@ -160,8 +167,8 @@ func (p *pull) run(ctx context.Context, progress Progress) error {
 	if err != nil {
 		return err
 	}
-	others := slices.DeleteFunc(repos, func(r *remote.Repository) bool { return r == here })
-	return p.fetch(ctx, append([]*remote.Repository{here}, others...), parts, progress)
+	others := slices.DeleteFunc(repos, func(r site) bool { return r == here })
+	return p.fetch(ctx, append([]site{here}, others...), parts, progress)
 }
 
 func (p *pull) repository(place string) (*remote.Repository, error) {
@@ -203,7 +210,7 @@ func (p *pull) resolve(ctx context.Context, repo *remote.Repository) error {
 }
 
 // fetch downloads what is still missing, four blobs at a time.
-func (p *pull) fetch(ctx context.Context, repos []*remote.Repository, parts []ocispec.Descriptor, progress Progress) error {
+func (p *pull) fetch(ctx context.Context, repos []site, parts []ocispec.Descriptor, progress Progress) error {
 	t := tally{report: progress, done: make([]int64, len(parts))}
 	for i, d := range parts {
 		t.total += d.Size
@@ -223,8 +230,8 @@ func (p *pull) fetch(ctx context.Context, repos []*remote.Repository, parts []oc
 	for i, d := range parts {
 		b := blob{path: p.blobPath(d.Digest), sha256: d.Digest.Encoded(), progress: t.part(i)}
 		for _, repo := range repos {
-			url := fmt.Sprintf("%s%s/v2/%s/blobs/%s", scheme(repo), repo.Reference.Host(), repo.Reference.Repository, d.Digest)
-			b.places = append(b.places, place{url, repo.Client})
+			url := fmt.Sprintf("%s%s/v2/%s/blobs/%s", scheme(repo.Repository), repo.Reference.Host(), repo.Reference.Repository, d.Digest)
+			b.places = append(b.places, place{source.Place{URL: url, Entry: repo.place.Entry}, repo.Client})
 		}
 		g.Go(func() error { return p.download(ctx, b) })
 	}

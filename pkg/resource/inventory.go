@@ -39,7 +39,7 @@ func (s *Store) Look(ctx context.Context, items []Item, ask bool) ([]Stock, erro
 		if err != nil {
 			return nil, err
 		}
-		all[n] = Stock{Item: i, There: members != nil, From: source.Redacted(s.source.Places(from)[0]), Size: -1}
+		all[n] = Stock{Item: i, There: members != nil, From: source.Redacted(s.source.Places(from)[0].URL), Size: -1}
 		for _, p := range members {
 			all[n].Size = max(all[n].Size, 0) + p.Size
 		}
@@ -84,7 +84,7 @@ func (s *Store) askSize(ctx context.Context, i Item) int64 {
 		return -1
 	}
 	for _, place := range s.source.Places(from) {
-		n, err := s.sizeAt(ctx, i, place)
+		n, err := s.sizeAt(ctx, i, place.URL)
 		if err == nil {
 			return n
 		}

@@ -120,7 +120,7 @@ func (s *Store) LookPackages(p PackageSet) Stock {
 	for _, f := range p.Files {
 		st.Size += f.Size
 		st.There = st.There && s.has(p, f)
-		if place := s.source.Places(f.URL)[0]; st.From == "" {
+		if place := s.source.Places(f.URL)[0].URL; st.From == "" {
 			st.From = source.Redacted(place)
 		}
 	}
@@ -174,7 +174,11 @@ func (s *Store) FetchPackages(ctx context.Context, p PackageSet, progress Progre
 				return missing(f.Name + " is not in " + s.dir)
 			}
 			b := blob{places: s.places(f.URL), path: file, sha256: f.SHA256, progress: func(done, _ int64) { sum.tell(f.Name, done) }}
-			return fault.Advise(s.download(ctx, b), "where it is published no more, its distribution has a newer one: --refresh asks for that")
+			err := s.download(ctx, b)
+			if source.Missing(err) {
+				err = fault.AdviseMore(err, "where it is published no more, its distribution has a newer one: --refresh asks for that")
+			}
+			return err
 		})
 	}
 	if err := all.Wait(); err != nil {

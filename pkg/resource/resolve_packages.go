@@ -56,7 +56,7 @@ func (s *Store) ResolvePackages(ctx context.Context, here *runner.Runner, system
 		at := make([]string, len(from))
 		for i, f := range from {
 			all := s.source.Places(f)
-			place := all[min(n, len(all)-1)]
+			place := all[min(n, len(all)-1)].URL
 			at[i] = ways.URL(base(place)) + strings.TrimPrefix(place, base(place))
 			places[base(at[i])] = base(f)
 		}
@@ -79,9 +79,9 @@ func (s *Store) ResolvePackages(ctx context.Context, here *runner.Runner, system
 func (s *Store) vouched(sys distro.System, sources []string) error {
 	for _, f := range sources {
 		for _, place := range s.source.Places(f) {
-			u, err := url.Parse(base(place))
+			u, err := url.Parse(base(place.URL))
 			if err != nil {
-				return fmt.Errorf("the mirror %s of the packages of %s is no URL", source.Redacted(base(place)), sys.Name)
+				return fmt.Errorf("the mirror %s of the packages of %s is no URL", source.Redacted(base(place.URL)), sys.Name)
 			}
 			if u.User != nil {
 				return fault.Advise(fmt.Errorf("the mirror %s of the packages of %s has a log-in in its URL, which apt and dnf would show", u.Redacted(), sys.Name),
@@ -101,7 +101,7 @@ func (s *Store) vouched(sys distro.System, sources []string) error {
 func (s *Store) bases(sources []string) (all []string) {
 	for _, f := range sources {
 		for _, place := range s.source.Places(f) {
-			all = append(all, base(place))
+			all = append(all, base(place.URL))
 		}
 	}
 	return all

@@ -30,13 +30,13 @@ func (s *Store) Resolve(ctx context.Context, a Artifact) (Artifact, error) {
 		return a, err
 	}
 	var sum, from string
-	err = source.Try(ctx, s.retry, s.source.Places(a.expand(c.sums())), func(place string) (err error) {
-		sum, err = s.published(ctx, place, a.File)
-		from = source.Redacted(place)
-		return err
+	err = source.Try(ctx, s.retry, s.source.Places(a.expand(c.sums())), func(place source.Place) (err error) {
+		sum, err = s.published(ctx, place.URL, a.File)
+		from = source.Redacted(place.URL)
+		return place.Explain(err)
 	})
 	if err != nil {
-		return a, unreachable(fmt.Errorf("finding the checksum of %s: %w", a, err))
+		return a, fmt.Errorf("finding the checksum of %s: %w", a, err)
 	}
 	err = s.editLock(ctx, func(l *lock) error {
 		if _, taken := l.Files[a.key()]; !taken {
@@ -112,12 +112,6 @@ func parseSum(text, file string) string {
 func isSum(text string) bool {
 	raw, err := hex.DecodeString(text)
 	return err == nil && len(raw) == sha256.Size
-}
-
-// unreachable adds the next move for when no place could give something.
-func unreachable(err error) error {
-	return fault.Advise(err, "check that this version exists upstream, the proxy variables (HTTPS_PROXY, NO_PROXY), "+
-		"spec.source (zone, mirrors, access) in the configuration, and docker's log-in where an image needs one")
 }
 
 func missing(what string) error {

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -220,9 +221,9 @@ func parseFacts(out string) *Facts {
 	for _, l := range skipFirst(sec["swaps"]) {
 		f.Swaps = append(f.Swaps, field(l, 0))
 	}
-	for _, l := range sec["disks"] { // the path, six columns of df -m, six of df -i
-		if w := strings.Fields(l); len(w) == 13 {
-			f.Disks = append(f.Disks, Disk{w[0], w[6], number(w[4]), number(w[2]), number(w[10]), number(w[8])})
+	for _, l := range sec["disks"] {
+		if w := diskLine.FindStringSubmatch(l); w != nil {
+			f.Disks = append(f.Disks, Disk{w[1], w[6], number(w[3]), number(w[2]), number(w[5]), number(w[4])})
 		}
 	}
 	for _, l := range sec["addresses"] {
@@ -246,6 +247,9 @@ func parseFacts(out string) *Facts {
 	}
 	return f
 }
+
+// diskLine is the path, six columns of df -m, six of df -i; the first and the last of these may have spaces in them.
+var diskLine = regexp.MustCompile(`^(\S+) .+ (\d+) +\d+ +(\d+) +\S+ +/.* (\d+|-) +\S+ +(\d+|-) +\S+ +(/.*)$`)
 
 // address reads one line of `ip -o addr`: "2: eth0    inet 10.0.0.1/24 ...".
 func (f *Facts) address(l string) {

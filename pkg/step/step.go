@@ -64,7 +64,7 @@ func (c *Change) then(next *Change) *Change {
 // Options are the few things a Step asks of the engine.
 type Options struct {
 	Timeout time.Duration `json:"timeout,omitempty"` // of Precheck, Run and Verify together; 0: DefaultTimeout
-	Retries int           `json:"retries,omitempty"` // further tries after an error marked fault.Transient; 0: DefaultRetries, -1: none
+	Retries int           `json:"retries,omitempty"` // further tries after an error marked fault.Transient, but for the end of Timeout; 0: DefaultRetries, -1: none
 	Limit   string        `json:"limit,omitempty"`   // name of an engine limit that the step counts against
 }
 

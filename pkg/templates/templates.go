@@ -57,8 +57,8 @@ func Flags(args map[string]string) string {
 // quote quotes a word for systemd (systemd.syntax(7)): % and $ would be expanded.
 func quote(s string) string {
 	s = strings.NewReplacer("%", "%%", "$", "$$").Replace(s)
-	if !strings.ContainsAny(s, " \t\"'\\;") {
+	if !strings.ContainsAny(s, " \t\n\r\"'\\;") {
 		return s
 	}
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", `\r`).Replace(s) + `"`
 }

@@ -61,7 +61,7 @@ var data = map[string][]any{
 var full = unit{
 	Description: "Kubernetes node agent", Documentation: "https://kubernetes.io/docs", After: "containerd.service", Type: "simple",
 	Before: []string{"/bin/mkdir -p /run/x"}, Command: "/usr/local/bin/kubelet $ARGS", Settings: []string{"Delegate=yes", "LimitNOFILE=1048576"},
-	Args: map[string]string{"v": "4", "plain": "a,b=c", "words": "two words", "quote": `say "x"`, "expanded": "$HOME and 100%", "backslash": `a\b`, "empty": ""},
+	Args: map[string]string{"v": "4", "plain": "a,b=c", "words": "two words", "quote": `say "x"`, "expanded": "$HOME and 100%", "backslash": `a\b`, "lines": "one\r\ntwo", "empty": ""},
 }
 
 type place struct {

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"net"
@@ -56,6 +57,9 @@ func Get(ctx context.Context, client remote.Client, url string, header http.Head
 		if outer, ok := errors.AsType[*neturl.Error](err); ok {
 			err = outer.Err
 		}
+		if err == io.EOF { //nolint:errorlint // that of a proxy says so
+			err = errors.New("the server hung up without an answer")
+		}
 		return nil, fmt.Errorf("GET %s: %w", req.URL.Redacted(), Cause(ctx, err))
 	}
 	if resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusPartialContent {
@@ -86,6 +90,29 @@ func ExplainLogin(err error, server string) error {
 		return err
 	}
 	return fault.Advise(err, "if that server wants a log-in, give or correct the one in "+field(server)+" (username, and passwordFrom or password); for images, docker's log-in counts where there is none")
+}
+
+// Missing reports whether a server says that it does not have what it was asked for.
+func Missing(err error) bool {
+	status, answered := errors.AsType[*StatusError](err)
+	return answered && status.Code == http.StatusNotFound || errors.Is(err, errdef.ErrNotFound)
+}
+
+// Explain adds the next move to the error of a request to the place, unless this machine's disk or its user ended it.
+func (p Place) Explain(err error) error {
+	if Local(err) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	advice := "check that this machine reaches that server: the proxy variables (HTTPS_PROXY, NO_PROXY), or a mirror in spec.source (zone, mirrors)"
+	switch {
+	case p.Entry != "" && Missing(err):
+		advice = "check that this version exists, and that the mirror of " + p.Entry + " has it"
+	case p.Entry != "":
+		advice = "check that the mirror of " + p.Entry + " is up and gives all that it has, or name another one in spec.source.mirrors"
+	case Missing(err):
+		advice = "check that this version exists upstream"
+	}
+	return fault.Advise(err, advice)
 }
 
 // registryClient makes of answers that another try may cure the errors that Get makes of them.

@@ -68,11 +68,22 @@ func (f *Forward) handler(d *door, below string) http.HandlerFunc {
 			w.Header()[k] = resp.Header[k]
 		}
 		w.WriteHeader(resp.StatusCode)
-		if _, err := io.Copy(w, resp.Body); err != nil {
-			f.note(r, err)
+		if n, err := io.Copy(w, resp.Body); err != nil {
+			if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "readfrom" { // it names the loopback
+				err = op.Err
+			}
+			f.note(r, fmt.Errorf("GET %s: broke off at byte %d%s: %w", resp.Request.URL.Redacted(), n, Of(resp.ContentLength), err))
 			panic(http.ErrAbortHandler) // a file that is cut short must not look whole
 		}
 	}
+}
+
+// Of completes "byte 5" to "byte 5 of 7"; nothing where the total is not known, as -1.
+func Of(total int64) string {
+	if total < 0 {
+		return ""
+	}
+	return fmt.Sprintf(" of %d", total)
 }
 
 // refuse passes an error on. That there is no such file is no news: apt looks for some that need not be.

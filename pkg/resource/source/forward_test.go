@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubexm/kubexm/pkg/util/golden"
 	"github.com/kubexm/kubexm/pkg/util/secret"
 )
 
@@ -77,4 +78,37 @@ func TestForward(t *testing.T) {
 	if err := f.Close(nil); err != nil {
 		t.Errorf("what went well: %v", err)
 	}
+}
+
+// TestForwardCut has a server that breaks off in the middle of a file.
+func TestForwardCut(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "10000")
+		_, _ = io.WriteString(w, strings.Repeat("x", 8192))
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}))
+	defer server.Close()
+	t.Setenv("DOCKER_CONFIG", t.TempDir())
+	c, err := New(Config{Access: map[string]Access{server.URL: {Proxy: "direct"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := c.Forward(t.Context(), []string{server.URL + "/debian/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.URL(server.URL+"/debian/")+"Packages", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.ReadAll(resp.Body); err == nil {
+		t.Error("a file that was cut short looks whole")
+	}
+	golden.Equal(t, strings.ReplaceAll(told(f.Close(errors.New("apt-get failed"))), server.URL, "MIRROR"))
 }

@@ -86,10 +86,16 @@ func (c *Client) Registry(repository string) remote.Client {
 	return registryClient{c.doors.to(repository).images}
 }
 
+// Place is where something is looked for.
+type Place struct {
+	URL   string // or the reference of an image
+	Entry string // of the configuration that names this mirror; empty: it is the original
+}
+
 // Places returns where to look for a URL or an image reference, in order.
-func (c Config) Places(original string) []string {
-	var out []string
-	for _, rules := range []map[string]string{c.Mirrors, zones[c.Zone]} {
+func (c Config) Places(original string) []Place {
+	var out []Place
+	for i, rules := range []map[string]string{c.Mirrors, zones[c.Zone]} {
 		best := ""
 		for from := range rules {
 			rest, ok := strings.CutPrefix(original, from)
@@ -98,10 +104,11 @@ func (c Config) Places(original string) []string {
 			}
 		}
 		if best != "" {
-			out = append(out, strings.TrimRight(rules[best], "/")+"/"+strings.TrimLeft(original[len(best):], "/"))
+			url := strings.TrimRight(rules[best], "/") + "/" + strings.TrimLeft(original[len(best):], "/")
+			out = append(out, Place{url, []string{fmt.Sprintf("spec.source.mirrors[%q]", best), fmt.Sprintf("spec.source.zone (or KXZONE) %s", c.Zone)}[i]})
 		}
 	}
-	return append(out, original)
+	return append(out, Place{URL: original})
 }
 
 // Redacted returns a URL as it may be shown: without a password.

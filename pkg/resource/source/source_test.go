@@ -1,7 +1,11 @@
 package source
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"io/fs"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -35,10 +39,26 @@ func TestPlaces(t *testing.T) {
 		"registry.k8s.io.example.org/x:1":   nil,
 		"quay.io/x/y:1":                     {"m.daocloud.io/quay.io/x/y:1"},
 	} {
-		if diff := cmp.Diff(append(want, original), c.Places(original)); diff != "" {
+		var got []string
+		for _, p := range c.Places(original) {
+			got = append(got, p.URL)
+		}
+		if diff := cmp.Diff(append(want, original), got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", original, diff)
 		}
 	}
 	_, err = New(Config{Zone: "mars"})
 	golden.Equal(t, told(err))
+}
+
+// TestExplain shows what to do about a place that has not given something.
+func TestExplain(t *testing.T) {
+	c := Config{Zone: "cn", Mirrors: map[string]string{"https://dl.k8s.io/": "http://10.77.0.1/k8s"}}
+	var b strings.Builder
+	for _, p := range c.Places("https://dl.k8s.io/x") {
+		for _, err := range []error{&StatusError{what: "GET x", status: "404 Not Found", Code: 404}, io.ErrUnexpectedEOF, context.Canceled, &fs.PathError{Op: "open", Path: "x", Err: fs.ErrPermission}} {
+			b.WriteString(p.URL + "\n" + told(p.Explain(err)))
+		}
+	}
+	golden.Equal(t, b.String())
 }

@@ -68,8 +68,8 @@ type Host struct {
 	services map[string]func() (net.Conn, error)
 }
 
-// ErrLost is what a command gives whose connection is lost.
-var ErrLost = errors.New("connection lost")
+// ErrLost is what a command gives whose connection is lost, with what package connector advises then.
+var ErrLost = fault.Advise(errors.New("connection lost"), "check that the machine is up and the network to it is steady")
 
 // Kill is an end that comes at a chosen moment. As Host.Kill it ends kubexm: the
 // script that runs then goes on with what input it has, but its answer is lost,

@@ -87,7 +87,7 @@ $m";; esac; done </proc/mounts; printf '%s' "$m"`
 
 // Mounts unmounts what was left mounted.
 func Mounts(c *cluster.Cluster) step.Step {
-	list := strings.ReplaceAll(mounts, "ROOT", c.DataRoot())
+	list := strings.ReplaceAll(mounts, "ROOT", runner.Quote(c.DataRoot()))
 	return step.Command{
 		What:   "no mounts",
 		Unless: `[ -z "$(` + list + `)" ]`,
