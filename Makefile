@@ -34,7 +34,7 @@ test-race: # programs with the race detector would wait a second each before the
 
 .PHONY: test-rest
 test-rest: # what is left out with the race detector, as that is slow
-	GOGC=400 $(GO) test -ldflags=-w -run 'TestKilledAtNode/row[12]$$|Test(KilledInScript|LostOnce|DeleteKilled)/(row[12]|registry|harbor)$$|TestPowerCut$$|TestRollback/(row[23]|harbor)$$|TestWorkerDies/row2$$|TestMissing$$/row1$$|TestNoSecretTold/(row[123]|harbor)$$|TestBuild/row1$$|TestOffline$$/(row[123]|harbor)$$|TestRegistryOnNodes/a_(worker|master)$$|Test(Scenarios|Troubles)$$' ./internal/app ./pkg/step
+	GOGC=400 $(GO) test -ldflags=-w -run 'TestKilledAtNode/row[12]$$|Test(KilledInScript|LostOnce|DeleteKilled)/(row[12]|registry|harbor)$$|TestPowerCut$$|TestRollback/(row[23]|harbor)$$|TestWorkerDies/row2$$|TestMissing$$/row1$$|TestNoSecretTold/(row[123]|harbor)$$|TestBuild/row1$$|TestOffline$$/(row[123]|harbor)$$|TestRegistryOnNodes/a_(worker|master)$$|Test(Scenarios|Troubles|Unusable|NoSpaceHere|DiskFull|StatusWithoutKeys|Harbor|HarborChanges|RegistryLosesImages)$$' ./internal/app ./pkg/step
 
 .PHONY: e2e
 e2e: deps ## real clusters on machines of this machine's own making; needs root (E2E=REGEXP: only some parts)

@@ -130,6 +130,14 @@ func some(first string, others ...string) []string {
 	return append(slices.DeleteFunc(others, func(name string) bool { return name == first }), first)
 }
 
+// withoutRace skips a test that takes with the race detector the ways of others.
+func withoutRace(t *testing.T) {
+	t.Helper()
+	if raceDetector {
+		t.Skip("takes the ways of others with the race detector: make test runs it without")
+	}
+}
+
 // eachMoment tests all rows, at some moments of their runs, side by side.
 func eachMoment(t *testing.T, most int, last func(ending) int, test func(*testing.T, *world, ending, int)) {
 	for _, name := range faulty(t) {

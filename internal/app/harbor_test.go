@@ -15,6 +15,7 @@ import (
 
 // TestHarbor has nodes take their images from Harbor, and looks into that.
 func TestHarbor(t *testing.T) {
+	withoutRace(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "harbor"), "")
 		w.hosts["node4"].Machine = "aarch64"
@@ -62,6 +63,7 @@ func TestHarbor(t *testing.T) {
 
 // TestHarborChanges gives Harbor another version, then another certificate, and takes it from a machine with a Docker of others.
 func TestHarborChanges(t *testing.T) {
+	withoutRace(t)
 	u := resourcetest.New()
 	defer u.Close()
 	bubble(t, func(t *testing.T) {

@@ -391,9 +391,7 @@ var troubles = map[string]trouble{
 }
 
 func TestTroubles(t *testing.T) {
-	if raceDetector {
-		t.Skip("what kubexm tells is the same without the race detector: make test asks for it there")
-	}
+	withoutRace(t)
 	all := maps.Clone(troubles)
 	maps.Copy(all, keyTroubles)
 	for name, c := range all {

@@ -3,10 +3,7 @@ package app_test
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
-
-	"sigs.k8s.io/yaml"
 
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/util/golden"
@@ -42,14 +39,12 @@ func TestPreflight(t *testing.T) {
 		w.hosts["node1"].Blocked = map[string]string{"10.0.0.12:10250": ""}
 		w.hosts["node2"].CPUs = 1
 		w.hosts["node3"].SetDown(true)
-		text, err := yaml.Marshal(look())
-		w.must(err)
-		golden.File(t, "testdata/preflight.yaml", strings.ReplaceAll(string(text), w.dir, "WORKDIR"))
+		golden.File(t, "testdata/preflight.yaml", w.yaml(look()))
 
 		w.hosts["node1"].Blocked, w.hosts["node2"].CPUs = nil, 4
 		w.hosts["node3"].SetDown(false)
 		same(t, "hosts after the preflight", before, w.snapshot())
-		_, err = w.attempt(t.Context()).create()
+		_, err := w.attempt(t.Context()).create()
 		w.must(err)
 		trips(1) // members know of each other
 	})

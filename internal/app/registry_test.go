@@ -238,6 +238,7 @@ func TestRegistryTroubles(t *testing.T) {
 
 // TestRegistryLosesImages has the registry's disk replaced: the next run brings the images again, and nodes keep theirs.
 func TestRegistryLosesImages(t *testing.T) {
+	withoutRace(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "registry"), "")
 		_, err := w.attempt(t.Context()).create()

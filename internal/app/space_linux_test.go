@@ -33,6 +33,7 @@ func (w *world) onSmallDisk(name string) (fill, free func()) {
 
 // TestUnusable shows what is told where the cluster's directory cannot be written to.
 func TestUnusable(t *testing.T) {
+	withoutRace(t)
 	for name, spoil := range map[string]func(w *world){
 		"full": func(w *world) { fill, _ := w.onSmallDisk("row1"); fill() },
 		"read only": func(w *world) {
@@ -60,6 +61,7 @@ func TestUnusable(t *testing.T) {
 
 // TestDiskFull fills the disk of the record in the middle of a run, for good or for a while.
 func TestDiskFull(t *testing.T) {
+	withoutRace(t)
 	for name, freed := range map[string]int{"for good": -1, "for a while": 90} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -98,6 +100,7 @@ func TestDiskFull(t *testing.T) {
 
 // TestNoSpaceHere makes keys on a file system that has no space for them, and on one that nobody may write to.
 func TestNoSpaceHere(t *testing.T) {
+	withoutRace(t)
 	for name, c := range map[string]struct {
 		flags uintptr
 		size  string

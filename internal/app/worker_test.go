@@ -20,7 +20,7 @@ func TestWorkerDies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := ended(t, name, with("  kubernetes:", "  - {name: node4, address: 10.0.0.14, roles: [worker]}\n  kubernetes:")(row(t, name)))
-			for _, m := range moments(t, e.commands["node3"], 4) {
+			for _, m := range moments(t, e.commands["node3"], 3) {
 				t.Run(fmt.Sprint(m), func(t *testing.T) {
 					t.Parallel()
 					bubble(t, func(t *testing.T) { workerDies(t, e.again(t, name), e, m) })
