@@ -80,7 +80,7 @@ func filesBelow(dir, name string) (files []string, err error) {
 			files = append(files, file)
 		}
 	}
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		err = nil
 	}
 	return files, err

@@ -114,7 +114,8 @@ func (s *session) each(f func(h *v1alpha1.Host) error) []*HostError {
 	for i := range s.config.Spec.Hosts {
 		group.Go(func() error {
 			h := &s.config.Spec.Hosts[i]
-			if err := f(h); err != nil {
+			caught := func() (err error) { defer fault.Caught(&err); return f(h) }
+			if err := caught(); err != nil {
 				errs[i] = &HostError{h.Name, err}
 			}
 			return nil

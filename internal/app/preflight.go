@@ -237,7 +237,7 @@ func (s *session) checkOwner(force bool) (nobodys []string, err error) {
 		case why != "":
 			others = append(others, h+" is "+why)
 			if member {
-				advice = "work with the --workdir that the cluster was made with; where that is lost: kubexm delete cluster --force"
+				advice = "work with the --workdir that the cluster was made with; where that is lost: kubexm delete cluster" + s.Which() + " --force"
 				if pin != "" {
 					advice += ", after removing " + s.cluster.Certs.Dir + " if no machine knows the keys in it"
 				}

@@ -206,7 +206,7 @@ func TestRegistryTroubles(t *testing.T) {
 		"does not answer": {func(w *world) {
 			w.hosts["node4"].OnStart["registry.service"] = func(*runnertest.Host) error { return nil }
 		}, []string{
-			"wait for the registry on node4: not done after 1m0s: registry registry.kubexm.local: ", "connection refused\n",
+			"wait for the registry on node4: not done after 3m0s: registry registry.kubexm.local: ", "connection refused\n",
 			"last log lines of registry:\n", "advice: look at the host: journalctl -u registry\n",
 		}},
 		"out of a node's reach": {func(w *world) {

@@ -150,7 +150,7 @@ func Delete(ctx context.Context, o Options) (*Result, error) {
 	left, err := s.left(failed)
 	if err == nil && len(left) > 0 && !o.Force {
 		err = fmt.Errorf("the cluster is not gone from %s: not reached, not in the configuration, or without kubexm's record; its keys are kept in %s", human.Names(left, 10), s.cluster.Certs.Dir)
-		err = fault.Advise(err, "bring them up and delete again; if they are gone for good or installed anew: kubexm delete cluster --force")
+		err = fault.Advise(err, "bring them up and delete again; if they are gone for good or installed anew: kubexm delete cluster"+s.Which()+" --force")
 	}
 	if err != nil {
 		return res, err
@@ -218,9 +218,6 @@ func (s *session) engine() *engine.Engine {
 
 // run runs the graph of a pipeline, and records it.
 func (s *session) run(ctx context.Context, name string, graph *plan.ExecutionGraph) (res *Result, err error) {
-	if s.Begin != nil {
-		s.Begin(s.config.Metadata.Name, graph)
-	}
 	start := time.Now()
 	res = &Result{Cluster: s.config.Metadata.Name, Missing: s.cluster.Missing()}
 	e := s.engine()
@@ -234,6 +231,9 @@ func (s *session) run(ctx context.Context, name string, graph *plan.ExecutionGra
 		}
 		res.Run, res.Dir = rec.ID, rec.dir
 		e.Sink = rec.sink(s.Sink)
+	}
+	if s.Begin != nil { // once there is something to go on with
+		s.Begin(s.config.Metadata.Name, graph)
 	}
 	res.Summary, err = e.Run(ctx, graph)
 	res.RoundTrips, res.Elapsed = s.roundTrips(), time.Since(start)

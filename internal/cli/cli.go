@@ -51,6 +51,7 @@ func Main(args []string) int {
 // execute runs the command that the arguments name.
 func (p *program) execute(ctx context.Context, args []string) (cmd *cobra.Command, err error) {
 	defer fault.Caught(&err)
+	cmd = new(cobra.Command) // for what tells of a fault in root
 	cmd = p.root()
 	cmd.SetArgs(args)
 	return cmd.ExecuteContextC(ctx)

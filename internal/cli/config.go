@@ -93,7 +93,9 @@ func (p *program) writeConfig(file, text string) error {
 	}
 	if err == nil {
 		_, err = f.WriteString(text)
-		err = errors.Join(err, f.Close())
+		if err = errors.Join(err, f.Close()); err != nil {
+			_ = os.Remove(file) // or the next one finds half of it
+		}
 	}
 	if err != nil {
 		return fault.Advise(fmt.Errorf("writing the configuration: %w", err), "work in a directory that can be written to, or name a file in one with -f FILE")

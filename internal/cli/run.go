@@ -28,6 +28,12 @@ import (
 // useCase runs a pipeline.
 type useCase func(context.Context, app.Options) (*app.Result, error)
 
+// caught is the use case with faults of kubexm itself for errors: how it ended is told all the same.
+func (use useCase) caught(ctx context.Context, o app.Options) (res *app.Result, err error) {
+	defer fault.Caught(&err)
+	return use(ctx, o)
+}
+
 // view shows a run while it lasts.
 type view interface {
 	Event(engine.Event)
@@ -54,7 +60,7 @@ func (p *program) operate(cmd *cobra.Command, format string, use useCase) error 
 	op := &operation{program: p, path: cmd.CommandPath(), again: again(cmd), format: format, stop: make(chan struct{})}
 	o := p.options
 	o.Stop, o.Notice, o.Begin, o.Sink = op.stop, op.notice, op.begin, op.event
-	res, err := use(cmd.Context(), o)
+	res, err := use.caught(cmd.Context(), o)
 	p.interrupt.clean.Store(nil)
 	if op.view != nil {
 		op.view.End()

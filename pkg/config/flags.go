@@ -82,8 +82,8 @@ var removed = map[string]map[string]string{
 	},
 }
 
-// flagName matches the name of a flag as its component knows it, which takes _ for -, too.
-var flagName = regexp.MustCompile(`^[a-z0-9]+([.-][a-z0-9]+)*$`)
+// flagName matches the name of a flag; components of Kubernetes take _ for -, too.
+var flagName = regexp.MustCompile(`^[a-z0-9]+([._-][a-z0-9]+)*$`)
 
 func (k *checker) checkFlags() {
 	kube := k.Kubernetes
@@ -96,14 +96,14 @@ func (k *checker) checkFlags() {
 	} {
 		for flag, value := range args {
 			at := fmt.Sprintf("%s[%s]", path, flag)
-			since, gone := removed[path][flag]
+			since, gone := removed[path][dashed(flag)]
 			switch {
 			case !flagName.MatchString(flag):
-				meant := strings.ReplaceAll(strings.Trim(flag, "-"), "_", "-")
+				meant := strings.Trim(flag, "-")
 				if !flagName.MatchString(meant) {
 					meant = ""
 				}
-				k.errs = append(k.errs, Error{Path: at, Msg: "must be the name of a flag: small letters, digits, - and ., no leading dashes", Suggestion: meant})
+				k.errs = append(k.errs, Error{Path: at, Msg: "must be the name of a flag: small letters, digits, -, _ and ., no leading dashes", Suggestion: meant})
 			case strings.ContainsFunc(value, unicode.IsControl):
 				k.fail(at, value, "must be a value of one line, without control characters")
 			case gone && atLeast(kube.Version, since):
@@ -116,9 +116,11 @@ func (k *checker) checkFlags() {
 	k.refuseOwn("spec.kubernetes.kubeProxy.config", slices.Collect(maps.Keys(kube.KubeProxy.Config)))
 }
 
+func dashed(flag string) string { return strings.ReplaceAll(flag, "_", "-") }
+
 func (k *checker) refuseOwn(path string, keys []string) {
 	for _, key := range keys {
-		instead, found := own[path][key]
+		instead, found := own[path][dashed(key)]
 		switch {
 		case found && instead != "":
 			k.fail(fmt.Sprintf("%s[%s]", path, key), "", "is set by kubexm; use %s", instead)

@@ -108,13 +108,13 @@ func (k *checker) checkKubernetes() {
 var featureGate = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
 
 // plainPath matches what stands for itself in scripts, units, TOML and YAML, and in lists of mounts.
-var plainPath = regexp.MustCompile(`^/[A-Za-z0-9._/@+-]+$`)
+var plainPath = regexp.MustCompile(`^/[\p{L}\p{N}._/@+~=-]+$`)
 
 // absolute checks a path on the hosts.
 func (k *checker) absolute(at, value string) bool {
 	ok := value == "" || plainPath.MatchString(value) && path.Clean(value) == value
 	if !ok {
-		k.fail(at, value, "must be an absolute path of letters, digits and ._@+-, without .. and trailing /")
+		k.fail(at, value, "must be an absolute path of letters, digits and ._@+~=-, without .. and trailing /")
 	}
 	return ok
 }

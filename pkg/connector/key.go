@@ -34,7 +34,10 @@ func Signer(file string) (signer ssh.Signer, release func(), err error) {
 		return signer, func() {}, err
 	}
 	conn, signer, err := agentSigner(public, file, agentTimeout)
-	return signer, func() { conn.Close() }, fault.Advise(err, "load the private key into an agent (ssh-add), or name one without a passphrase")
+	if err != nil {
+		return nil, nil, fault.Advise(err, "load the private key into an agent (ssh-add), or name one without a passphrase")
+	}
+	return signer, func() { conn.Close() }, nil
 }
 
 // publicKey returns the public key of a file that has no other, or needs a passphrase; nil where it has a private key

@@ -13,7 +13,7 @@ import (
 )
 
 // errTimeout is the cause that ends a step's context. What used up its time has waited for as long as it may: another try
-// would wait anew. A connection that stalls is given up long before, by its keep-alive, and is worth another.
+// would wait anew. A connection that stalls is given up after about 75 s by its keep-alive, and is worth another.
 var errTimeout = errors.New("not done after")
 
 type undo struct {

@@ -104,12 +104,13 @@ func (p Place) Explain(err error) error {
 		return err
 	}
 	advice := "check that this machine reaches that server: the proxy variables (HTTPS_PROXY, NO_PROXY), or a mirror in spec.source (zone, mirrors)"
+	_, answered := errors.AsType[*StatusError](err)
 	switch {
 	case p.Entry != "" && Missing(err):
 		advice = "check that this version exists, and that the mirror of " + p.Entry + " has it"
 	case p.Entry != "":
 		advice = "check that the mirror of " + p.Entry + " is up and gives all that it has, or name another one in spec.source.mirrors"
-	case Missing(err):
+	case Missing(err), answered && !fault.IsTransient(err):
 		advice = "check that this version exists upstream"
 	}
 	return fault.Advise(err, advice)

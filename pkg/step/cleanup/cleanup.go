@@ -71,9 +71,9 @@ func Groups() step.Step {
 clear() {
   for d in "$1"/*/; do if [ -d "$d" ]; then clear "${d%/}"; fi; done
   tries=50
-  until rmdir "$1" 2>/dev/null; do
-    if [ $tries = 0 ]; then rmdir "$1"; exit; fi
-    kill -KILL $(cat "$1/cgroup.procs") 2>/dev/null || true
+  until rmdir "$1" 2>/dev/null || [ ! -d "$1" ]; do
+    if [ $tries = 0 ]; then rmdir "$1"; return; fi
+    kill -KILL $(grep -v '^0$' "$1/cgroup.procs" 2>/dev/null) 2>/dev/null || true # 0 is a process of another PID namespace
     sleep 0.2; tries=$((tries - 1))
   done
 }

@@ -75,7 +75,7 @@ func Service(c *cluster.Cluster, host string) step.Step {
 
 // Answers waits until the registry answers on its host. Harbor makes a database first.
 func Answers(c *cluster.Cluster) step.Step {
-	patience := time.Minute
+	patience := 3 * time.Minute
 	if c.Harbor() {
 		patience = 10 * time.Minute
 	}

@@ -112,7 +112,7 @@ func ExitCode(err error) int {
 	return ExitFailed
 }
 
-// Caught turns a panic into the error of the function that defers it: a fault of kubexm
+// Caught turns a panic of its goroutine into the error of the function that defers it: a fault of kubexm
 // ends what met it as any failure does, and tells where it was.
 func Caught(err *error) { //nolint:gocritic // it is to be set
 	if p := recover(); p != nil {
