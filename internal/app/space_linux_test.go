@@ -13,15 +13,21 @@ import (
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
+// onDisk gives a directory a file system of its own, of a size, for as long as the test lasts.
+func (w *world) onDisk(dir string, flags uintptr, size string) {
+	w.Helper()
+	w.must(os.MkdirAll(dir, 0o700))
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", flags, size); err != nil {
+		w.Skipf("a small file system is needed, and only root may mount one: %v", err)
+	}
+	w.Cleanup(func() { w.must(syscall.Unmount(dir, 0)) })
+}
+
 // onSmallDisk puts what is made of a cluster on a file system of one MiB, and returns what fills it and frees it again.
 func (w *world) onSmallDisk(name string) (fill, free func()) {
 	w.Helper()
 	dir := filepath.Join(w.dir, name)
-	w.must(os.Mkdir(dir, 0o700))
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
-		w.Skipf("a small file system is needed, and only root may mount one: %v", err)
-	}
-	w.Cleanup(func() { w.must(syscall.Unmount(dir, 0)) })
+	w.onDisk(dir, 0, "size=1m")
 	ballast := filepath.Join(dir, "ballast")
 	fill = func() {
 		if err := os.WriteFile(ballast, make([]byte, 2<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
@@ -107,12 +113,7 @@ func TestNoSpaceHere(t *testing.T) {
 	}{"full": {0, "size=16k"}, "read-only": {syscall.MS_RDONLY, ""}} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, row(t, "row2"), "")
-			certs := filepath.Join(w.dir, "row2", "certs")
-			w.must(os.MkdirAll(certs, 0o700))
-			if err := syscall.Mount("tmpfs", certs, "tmpfs", c.flags, c.size); err != nil {
-				t.Skipf("a small file system is needed, and only root may mount one: %v", err)
-			}
-			defer func() { w.must(syscall.Unmount(certs, 0)) }()
+			w.onDisk(filepath.Join(w.dir, "row2", "certs"), c.flags, c.size)
 			a := w.attempt(t.Context())
 			_, err := app.Build(a.ctx, a.Options)
 			if err == nil {
