@@ -159,6 +159,7 @@ func (w *world) programs(h *runnertest.Host) {
 	h.OnStart["etcd.service"] = func(h *runnertest.Host) error { w.etcd(h); return nil }
 	h.OnStart["kube-apiserver.service"] = w.serve
 	h.OnStop["kube-apiserver.service"] = func(h *runnertest.Host) { w.down(h) }
+	h.InitConfig = func() string { text, _ := w.hosts["node1"].Get("/var/lib/kubexm/kubeadm.yaml"); return text }
 	h.Programs["kubeadm"] = func(c *runnertest.Call) int { return w.kubeadm(c, kubeadm) }
 }
 

@@ -186,15 +186,6 @@ func (c *Cluster) Addresses(host string) []string {
 	return all
 }
 
-// MasterAddresses are those of all masters.
-func (c *Cluster) MasterAddresses() []string {
-	var all []string
-	for _, m := range c.Masters() {
-		all = append(all, c.Addresses(m)...)
-	}
-	return all
-}
-
 // Arch is the host's architecture, in Go's terms.
 func (c *Cluster) Arch(host string) string {
 	if a := c.Host(host).Arch; a != "" {

@@ -82,7 +82,7 @@ func LoadBalancers(c *cluster.Cluster) plan.Part {
 
 // Addons installs what runs in every cluster.
 func Addons(c *cluster.Cluster) plan.Part {
-	return plan.Module{Name: "addons", Parts: []plan.Part{plan.Parallel{task.Network(c), task.DNS(c)}}}
+	return plan.Module{Name: "addons", Parts: []plan.Part{plan.Parallel{task.Network(c), task.DNS(c), plan.If(c.Kubeadm(), task.Proxy(c))}}}
 }
 
 // Spare lets workers fail in p, as long as one is left for what runs in every cluster.

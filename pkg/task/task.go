@@ -89,30 +89,37 @@ func Etcd(c *cluster.Cluster) plan.Task {
 // KubeadmPrograms puts kubeadm and a kubelet that waits for it on nodes.
 func KubeadmPrograms(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("programs", hosts, func(h string) []step.Step {
-		return []step.Step{kubeadm.Programs(c, h), kubelet.Programs(c, h), kubelet.Prepared(c, h)}
+		return []step.Step{kubeadm.Programs(c, h), kubelet.Programs(c, h), kubelet.Joined(c, h), kubelet.Prepared(c, h)}
 	})
 }
 
 // KubeadmInit makes the control plane of the first master.
 func KubeadmInit(c *cluster.Cluster) plan.Task {
 	return on("init", []string{c.FirstMaster()}, func(h string) []step.Step {
-		local := c.Spec.Etcd.Type == v1alpha1.TypeKubeadm
-		conf := kubeadm.LocalEtcd(c)
-		if !local {
-			conf = kubeadm.ExternalEtcd(etcd.URLs(c), etcd.CAFile, etcd.CertFile(c, h), etcd.KeyFile(c, h))
-		}
-		return slices.Concat(masterPKI(c, h), []step.Step{kubeadm.NewInit(c, h, conf, kubelet.Args(c, h)), step.APIReady{API: c.API(h)}}, kubeVIP(c, h))
+		return slices.Concat(masterPKI(c, h), []step.Step{kubeadm.NewInit(kubeadmEtcd(c, h)), step.APIReady{API: c.API(h)}}, kubeVIP(c, h))
 	})
+}
+
+// kubeadmEtcd is the etcd of a master's API server, as kubeadm knows it.
+func kubeadmEtcd(c *cluster.Cluster, host string) kubeadm.Etcd {
+	if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm {
+		return kubeadm.LocalEtcd(c)
+	}
+	return kubeadm.ExternalEtcd(etcd.URLs(c), etcd.CAFile, etcd.CertFile(c, host), etcd.KeyFile(c, host))
+}
+
+// etcdClient are the steps that bring with what a master's API server calls an etcd that is not kubeadm's.
+func etcdClient(c *cluster.Cluster, host string) []step.Step {
+	if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm {
+		return nil
+	}
+	return []step.Step{etcd.ClientCerts(c, host)}
 }
 
 // masterPKI is what kubeadm must find on a master.
 func masterPKI(c *cluster.Cluster, host string) []step.Step {
-	local := c.Spec.Etcd.Type == v1alpha1.TypeKubeadm
-	steps := []step.Step{kubeadm.PKI(c, local)}
-	if !local {
-		steps = append(steps, etcd.ClientCerts(c, host))
-	}
-	return steps
+	reads := etcdClient(c, host)
+	return slices.Concat([]step.Step{kubeadm.PKI(c, host, reads == nil)}, reads, []step.Step{kubeadm.Config(c, host, kubeadmEtcd(c, host), reads...)})
 }
 
 // KubeadmJoinMasters makes further masters, one after the other where that adds
@@ -135,7 +142,7 @@ func KubeadmJoin(c *cluster.Cluster, hosts []string) plan.Task {
 // kubeadmJoin joins a host through the first master, and then turns the name of the
 // endpoint to where it is to lead.
 func kubeadmJoin(c *cluster.Cluster, h string) []step.Step {
-	return []step.Step{kubeadm.NewJoin(c, h, kubelet.Args(c, h)), host.Hosts(c, h, kubeadm.Done), host.PodHosts(c, h)}
+	return []step.Step{kubeadm.NewJoin(c, h), host.Hosts(c, h, kubeadm.Done), host.PodHosts(c, h)}
 }
 
 // ControlPlanePrograms puts programs of the control plane on masters.
@@ -196,6 +203,13 @@ func Network(c *cluster.Cluster) plan.Task {
 	return on("network", []string{c.FirstMaster()}, func(string) []step.Step { return []step.Step{addon.Flannel(c)} })
 }
 
+// Proxy installs kube-proxy where it runs in pods, and keeps what kubeadm reads from the cluster.
+func Proxy(c *cluster.Cluster) plan.Task {
+	return on("proxy", []string{c.FirstMaster()}, func(h string) []step.Step {
+		return []step.Step{addon.KubeProxy(c), kubeadm.ConfigMaps(c, kubeadmEtcd(c, h))}
+	})
+}
+
 // DNS installs the cluster's DNS server.
 func DNS(c *cluster.Cluster) plan.Task {
 	return on("dns", []string{c.FirstMaster()}, func(string) []step.Step { return []step.Step{addon.CoreDNS(c)} })
@@ -241,7 +255,11 @@ func Ready(c *cluster.Cluster, hosts []string) plan.Task {
 // AddonsReady waits for the network plugin and the DNS server.
 func AddonsReady(c *cluster.Cluster) plan.Task {
 	return on("addons", []string{c.FirstMaster()}, func(string) []step.Step {
-		return []step.Step{addon.FlannelReady(c), addon.CoreDNSReady(c)}
+		all := []step.Step{addon.FlannelReady(c), addon.CoreDNSReady(c)}
+		if c.Kubeadm() {
+			all = append(all, addon.KubeProxyReady(c))
+		}
+		return all
 	})
 }
 

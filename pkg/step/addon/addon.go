@@ -33,6 +33,19 @@ func FlannelReady(c *cluster.Cluster) step.Step {
 	return step.RolledOut{What: "flannel", API: c.API(c.FirstMaster()), Objects: workload("DaemonSet", "kube-flannel", "kube-flannel-ds")}
 }
 
+// KubeProxy installs kube-proxy where it runs in pods: with kubeadm.
+func KubeProxy(c *cluster.Cluster) step.Step {
+	conf := c.ProxyConfig()
+	data := struct{ Config, Server, Image, Digest string }{strings.TrimSpace(string(c.YAML(conf))), c.Endpoint(), c.Image("kube-proxy"), ""}
+	data.Digest = digest(templates.Render("kubernetes/kube-proxy", data))
+	return apply(c, "kube-proxy", templates.Render("kubernetes/kube-proxy", data))
+}
+
+// KubeProxyReady waits until kube-proxy runs on every node.
+func KubeProxyReady(c *cluster.Cluster) step.Step {
+	return step.RolledOut{What: "kube-proxy", API: c.API(c.FirstMaster()), Objects: workload("DaemonSet", "kube-system", "kube-proxy")}
+}
+
 // CoreDNS installs the cluster's DNS server.
 func CoreDNS(c *cluster.Cluster) step.Step {
 	data := struct {

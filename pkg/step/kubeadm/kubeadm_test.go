@@ -17,7 +17,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/step/etcd"
 	"github.com/kubexm/kubexm/pkg/step/kubeadm"
-	"github.com/kubexm/kubexm/pkg/step/kubelet"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
@@ -39,9 +38,9 @@ func documents(t *testing.T, version, etcdType, more string) (initDoc, joinDoc [
 	t.Helper()
 	c := clustertest.New(t, "  etcd: {type: "+etcdType+", extraArgs: {log-level: warn}}\n  kubernetes:\n    version: "+version+"\n    type: kubeadm\n"+more, nil)
 	c.Host("node2").Taints = []v1alpha1.Taint{{Key: "dedicated", Value: "db", Effect: "NoSchedule"}}
-	i := step.Unwrap(kubeadm.NewInit(c, "node1", etcdOf(c), kubelet.Args(c, "node1"))).(kubeadm.Init)
-	j := step.Unwrap(kubeadm.NewJoin(c, "node2", kubelet.Args(c, "node2"))).(kubeadm.Join)
-	return i.Config, j.Config
+	i := kubeadm.Config(c, "node1", etcdOf(c)).(step.Files)
+	j := step.Unwrap(kubeadm.NewJoin(c, "node2")).(kubeadm.Join)
+	return i.List[0].Content, j.Config
 }
 
 func etcdOf(c *cluster.Cluster) kubeadm.Etcd {
