@@ -48,7 +48,7 @@ func (r *run) failures(i int) (failed int, others bool) {
 func (r *run) gone(i int) bool {
 	since, dead := r.dead[r.g.Nodes[i].Subject()]
 	s := r.nodes[i].finally
-	return dead && (s < 0 || since < r.scopes[s].since)
+	return dead && (s < 0 || !r.scopes[s].entered || since < r.scopes[s].since)
 }
 
 // pass passes a barrier when no more hosts of its task failed than may. They
