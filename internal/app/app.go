@@ -32,9 +32,10 @@ type Options struct {
 	DryRun        bool
 	Resume        bool
 	NoRollBack    bool
-	Force         bool     // delete: also without the cluster's keys, and without machines that cannot be reached
-	SkipPreflight []string // names of checks
-	AllowMissing  bool     // create, plan, preflight: without workers that cannot be reached
+	Rollback      engine.Rollback // when a step fails; "": RollbackHost
+	Force         bool            // delete: also without the cluster's keys, and without machines that cannot be reached
+	SkipPreflight []string        // names of checks
+	AllowMissing  bool            // create, plan, preflight: without workers that cannot be reached
 
 	Notice func(text string)                            // told what is going on aside from events, at any time; nil: nobody
 	Begin  func(cluster string, g *plan.ExecutionGraph) // told the plan before it runs; nil: nobody

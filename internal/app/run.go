@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -203,6 +204,13 @@ func begin(ctx context.Context, o *Options) (*session, error) {
 	return s, nil
 }
 
+func (o *Options) rollback() engine.Rollback {
+	if o.NoRollBack {
+		return engine.RollbackNone
+	}
+	return cmp.Or(o.Rollback, engine.RollbackHost)
+}
+
 func (s *session) engine() *engine.Engine {
 	return &engine.Engine{
 		Hosts: func(name string) (*runner.Runner, error) {
@@ -211,8 +219,8 @@ func (s *session) engine() *engine.Engine {
 			}
 			return nil, fmt.Errorf("host %s is not connected", name)
 		},
-		Sink: s.Sink, Stop: s.Stop, DryRun: s.DryRun, Rollback: !s.NoRollBack,
-		Limits: engine.Limits{Global: s.Parallel, Named: map[string]int{step.LimitTransfer: transfers}},
+		Sink: s.Sink, Stop: s.Stop, DryRun: s.DryRun, Rollback: s.rollback(),
+		Impatient: kube.Impatient, Limits: engine.Limits{Global: s.Parallel, Named: map[string]int{step.LimitTransfer: transfers}},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
@@ -88,6 +89,10 @@ func (p *program) runFlags(cmd *cobra.Command) *choice {
 	f := cmd.Flags()
 	f.BoolVar(&p.options.DryRun, "dry-run", false, "only ask the machines, and show what would change on each")
 	f.BoolVar(&p.options.NoRollBack, "no-rollback", false, "leave everything as it is when a step fails")
+	p.rollback = choice{string(engine.RollbackHost), []string{string(engine.RollbackHost), string(engine.RollbackTask)}}
+	f.Var(&p.rollback, "rollback", "what to undo when a step fails: its task on that host, or its task on all its hosts")
+	complete(cmd, "rollback", func() []string { return p.rollback.allowed })
+	cmd.MarkFlagsMutuallyExclusive("rollback", "no-rollback")
 	f.IntVar(&p.options.Parallel, "parallel", 0, "steps to run at a time, over all machines (default 128)")
 	return output(cmd, "text", "json")
 }

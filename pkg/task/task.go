@@ -124,14 +124,14 @@ func masterPKI(c *cluster.Cluster, host string) []step.Step {
 
 // KubeadmJoinMasters makes further masters, one after the other where that adds
 // members to etcd.
-func KubeadmJoinMasters(c *cluster.Cluster, hosts []string) plan.Task {
-	t := on("join", hosts, func(h string) []step.Step {
+func KubeadmJoinMasters(c *cluster.Cluster, hosts []string) plan.Part {
+	join := on("join", hosts, func(h string) []step.Step {
 		return slices.Concat(masterPKI(c, h), kubeadmJoin(c, h), []step.Step{step.APIReady{API: c.API(h)}}, kubeVIP(c, h))
 	})
 	if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm {
-		t.Serial = 1
+		return plan.Batches{Size: 1, Part: join}
 	}
-	return t
+	return join
 }
 
 // KubeadmJoin makes nodes of workers.
