@@ -74,7 +74,7 @@ func New(a Access) (*Client, error) {
 		Endpoints: []string{a.Endpoint}, TLS: conf, Logger: zap.NewNop(),
 		MaxUnaryRetries: 1, // callers know better whether to ask again
 		DialOptions: []grpc.DialOption{
-			grpc.WithNoProxy(),
+			grpc.WithNoProxy(), grpc.WithChainUnaryInterceptor(failFast),
 			grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return a.Dial(ctx, "tcp", addr) }),
 		},
 	})
@@ -82,6 +82,12 @@ func New(a Access) (*Client, error) {
 		return nil, fmt.Errorf("making a client of etcd at %s: %w", a.Endpoint, err)
 	}
 	return &Client{a.Endpoint, client}, nil
+}
+
+// failFast lets a call fail when the member refuses the connection, where clientv3 waits until it does not
+// (its defaultWaitForReady): a member that is down is an answer.
+func failFast(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return call(ctx, method, req, reply, conn, append(opts, grpc.WaitForReady(false))...)
 }
 
 // Close ends the connection and all that goes on over it.
@@ -161,15 +167,18 @@ func (c *Client) explain(doing string, err error) error {
 	if err == nil {
 		return nil
 	}
-	msg, passing := err.Error(), errors.Is(err, context.DeadlineExceeded)
+	msg, passing := err.Error(), false
 	var known rpctypes.EtcdError
-	if errors.As(err, &known) {
+	switch s, _ := status.FromError(err); {
+	case errors.As(err, &known):
 		passing = known.Code() == codes.Unavailable
-	} else if s, ok := status.FromError(err); ok {
-		msg, passing = s.Message(), passing || s.Code() == codes.Unavailable || s.Code() == codes.DeadlineExceeded
+	case errors.Is(err, context.DeadlineExceeded), s.Code() == codes.DeadlineExceeded:
+		msg, passing = "no answer in time", true
+	default:
+		msg, passing = s.Message(), s.Code() == codes.Unavailable
 	}
 	if _, cause, ok := strings.Cut(msg, `desc = "transport: `); ok {
-		msg = strings.TrimSuffix(cause, `"`)
+		msg = strings.TrimPrefix(strings.TrimSuffix(cause, `"`), "Error while dialing: ")
 	}
 	err = fmt.Errorf("%s at %s: %w", doing, c.endpoint, said{human.Line(msg), err})
 	if passing {

@@ -157,11 +157,10 @@ func (v View) compare() {
 	slices.SortFunc(v.Members, func(a, b State) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.Member.ID, b.Member.ID))
 	})
-	var top, term uint64
+	top, leader := uint64(0), v.LeaderID()
 	for _, m := range v.Members {
-		top, term = max(top, m.RaftIndex), max(term, m.RaftTerm)
+		top = max(top, m.RaftIndex)
 	}
-	leader := v.leaderIn(term)
 	for i := range v.Members {
 		m := &v.Members[i]
 		if m.Status.ID == 0 {
@@ -174,23 +173,15 @@ func (v View) compare() {
 	}
 }
 
-func (v View) leaderIn(term uint64) uint64 {
+// LeaderID is the ID of the member that leads, as those of the latest term say; 0: none does, or nobody who answered knows it.
+func (v View) LeaderID() (leader uint64) {
+	term := uint64(0)
 	for _, m := range v.Members {
-		if m.RaftTerm == term && m.Leader != 0 {
-			return m.Leader
+		if m.Leader != 0 && m.RaftTerm >= term {
+			leader, term = m.Leader, m.RaftTerm
 		}
 	}
-	return 0
-}
-
-// LeaderID is the ID of the member that leads; 0: none does, or nobody who answered knows it.
-func (v View) LeaderID() uint64 {
-	for _, m := range v.Members {
-		if m.Err == nil {
-			return m.Leader
-		}
-	}
-	return 0
+	return leader
 }
 
 // Member returns the member that serves clients at the endpoint, or has that name; nil: there is none.

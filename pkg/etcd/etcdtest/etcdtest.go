@@ -11,12 +11,15 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+
+	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
 // Cluster is the cluster. Its methods may be called at any time.
@@ -147,7 +150,7 @@ func (m *Member) Dial(conf *tls.Config) (net.Conn, error) {
 	m.cluster.mu.Lock()
 	defer m.cluster.mu.Unlock()
 	if m.Down {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: io.EOF}
+		return nil, fault.Transient(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
 	}
 	near, far := net.Pipe()
 	m.conns[far] = true
