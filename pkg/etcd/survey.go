@@ -33,12 +33,12 @@ type State struct {
 
 // InSync reports whether the member is healthy and has all but the latest entries: what a
 // follower that keeps up lacks between two heartbeats.
-func (s State) InSync() bool { return s.Err == nil && s.Behind <= mostBehind }
+func (s State) InSync() bool { return s.Err == nil && s.Behind <= MostBehind }
 
-// mostBehind is the lag of a follower that keeps up, with members asked one after the other under a
+// MostBehind is the lag of a follower that keeps up, with members asked one after the other under a
 // load of some thousand writes a second. One that is further behind than --snapshot-count entries
 // (10000) is sent a whole snapshot.
-const mostBehind = 1000
+const MostBehind = 1000
 
 // Survey asks for the list of members at every endpoint, and each member on it how it is, all side by side. A
 // member that no endpoint led to is asked at the address in the list, from where the first

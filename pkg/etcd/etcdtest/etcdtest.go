@@ -52,7 +52,7 @@ type Member struct {
 }
 
 // New returns a cluster without members.
-func New() *Cluster { return &Cluster{id: 7, next: 1, index: 1000} }
+func New() *Cluster { return &Cluster{id: 7, next: 1, index: 100000} }
 
 // Add adds a member that serves clients at a URL.
 func (c *Cluster) Add(name, clientURL string) *Member {
