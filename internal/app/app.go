@@ -21,6 +21,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 // Options are what every use case can be told.
@@ -50,7 +51,7 @@ type Options struct {
 
 func (o *Options) notice(format string, args ...any) {
 	if o.Notice != nil {
-		o.Notice(fmt.Sprintf(format, args...))
+		o.Notice(human.Clean(fmt.Sprintf(format, args...))) // it may have words of a host
 	}
 }
 

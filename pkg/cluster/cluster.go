@@ -31,6 +31,7 @@ type Cluster struct {
 	Facts    map[string]*runner.Facts
 	Store    *resource.Store
 	Certs    *pki.Store
+	Observed Observed        // how the cluster was found; nobody has looked: its zero value
 	Versions config.Versions // of the parts that the configuration does not name
 
 	hosts     map[string]*v1alpha1.Host // by name

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 // Service ensures that a systemd service has its unit and kubexm's drop-in, is
@@ -180,5 +181,5 @@ func Journal(ctx context.Context, r *runner.Runner, unit string) string {
 	if err != nil || out == "" {
 		return "no log lines of " + unit
 	}
-	return "last log lines of " + unit + ":\n" + out
+	return "last log lines of " + unit + ":\n" + human.Clean(out)
 }
