@@ -4,6 +4,7 @@ package clustertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
@@ -102,7 +103,8 @@ func Parse(t testing.TB, text string, edit func(host string, f *runner.Facts)) *
 // ExternalEtcd is the section of an etcd that kubexm does not run, with files for user "user" that store makes.
 func ExternalEtcd(t testing.TB, store *pki.Store) string {
 	t.Helper()
-	if _, err := store.Leaf(pki.EtcdClient("user")); err != nil {
+	_, err := store.Leaf(pki.EtcdClient("user"))
+	if err = errors.Join(err, store.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	return fmt.Sprintf(`  etcd: {type: external, external: {endpoints: ["https://10.0.0.31:2379"], caFile: %[1]s/etcd/ca.crt, certFile: %[1]s/etcd/node-user.crt, keyFile: %[1]s/etcd/node-user.key}}
