@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -166,5 +167,18 @@ func show(b *strings.Builder, path string, mode fs.FileMode, content []byte) {
 	fmt.Fprintf(b, "-- %s %04o\n%s", path, mode, text)
 	if !strings.HasSuffix(text, "\n") {
 		b.WriteString("\n")
+	}
+}
+
+// TrustAnother makes a cluster trust a second certificate as one of its authorities, as in the middle of a rotation.
+func TrustAnother(t testing.TB, c *cluster.Cluster, ca pki.CA) {
+	t.Helper()
+	other, err := (&pki.Store{Dir: t.TempDir()}).CA(ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(c.Certs.Dir, string(ca))
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "trust.crt"), other.Cert, 0o600)); err != nil {
+		t.Fatal(err)
 	}
 }
