@@ -28,11 +28,17 @@ func (s *session) confirmUnseen(ctx context.Context, failed []*HostError) error 
 	if s.DryRun {
 		return nil
 	}
-	err := fmt.Errorf("no machine of cluster %s was reached: it may still run, and the network, a VPN or the bastion be down", s.config.Metadata.Name)
+	name := s.config.Metadata.Name
+	refused := fmt.Errorf("no machine of cluster %s was reached: it may still run, and the network, a VPN or the bastion be down", name)
 	if s.Confirm != nil {
-		return s.Confirm(ctx, s.config.Metadata.Name, err.Error())
+		refused = s.Confirm(ctx, name, refused.Error())
+	} else {
+		refused = fault.Advise(refused, "see why they cannot be reached; if all are gone for good, confirm it by the cluster's name")
 	}
-	return errors.Join(joined(failed), fault.Advise(err, "see why they cannot be reached; if all are gone for good, confirm it by the cluster's name"))
+	if refused == nil {
+		return nil
+	}
+	return errors.Join(refused, joined(failed))
 }
 
 // archive moves what is needed to reach and keep a cluster that may still run on hosts to a place of its own.

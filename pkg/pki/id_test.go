@@ -148,13 +148,11 @@ func TestFlush(t *testing.T) {
 	if files, err := os.ReadDir(whole.Dir); len(files) > 0 || err != nil {
 		t.Errorf("planning has written %v, %v", files, err)
 	}
-	for cut := range len(whole.staged) {
+	for cut := range len(whole.order) {
 		s := &Store{Dir: t.TempDir()}
 		plan(s)
 		chosen := authorityOf(t, s)
-		rest := s.staged[1:] // the ID, which was chosen first, comes last
-		rest = append(slices.Clone(rest), s.staged[0])
-		s.staged = rest[:cut]
+		s.order = append(slices.Clone(s.order[1:]), s.order[0])[:cut] // the ID, which was chosen first, comes last
 		flush(t, s)
 		again := &Store{Dir: s.Dir}
 		plan(again)

@@ -15,29 +15,24 @@ import (
 
 // staged is a file that is chosen, and not written yet.
 type staged struct {
-	path string
 	data []byte
 	why  string // it replaces another; empty: it is new
 }
 
 // read returns a file as the next Flush leaves it.
 func (s *Store) read(path string) ([]byte, error) {
-	if i := s.stagedAt(path); i >= 0 {
-		return s.staged[i].data, nil
+	if f, chosen := s.staged[path]; chosen {
+		return f.data, nil
 	}
 	return os.ReadFile(path)
 }
 
 func (s *Store) exists(path string) bool {
-	if s.stagedAt(path) >= 0 {
+	if _, chosen := s.staged[path]; chosen {
 		return true
 	}
 	_, err := os.Stat(path)
 	return err == nil
-}
-
-func (s *Store) stagedAt(path string) int {
-	return slices.IndexFunc(s.staged, func(f staged) bool { return f.path == path })
 }
 
 // write stages a file for Flush; why says for what reason it replaces another.
@@ -45,10 +40,13 @@ func (s *Store) write(path string, data []byte, why string) error {
 	if s.Existing {
 		return fault.Advise(fmt.Errorf("%s is missing or no longer usable", path), "kubexm create cluster makes it")
 	}
-	if i := s.stagedAt(path); i >= 0 {
-		s.staged = slices.Delete(s.staged, i, i+1)
+	if _, again := s.staged[path]; !again {
+		s.order = append(s.order, path)
 	}
-	s.staged = append(s.staged, staged{path, data, why})
+	if s.staged == nil {
+		s.staged = map[string]staged{}
+	}
+	s.staged[path] = staged{data, why}
 	return nil
 }
 
@@ -57,22 +55,14 @@ func (s *Store) write(path string, data []byte, why string) error {
 func (s *Store) Pending() (lines []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := map[string]int{}
-	for _, f := range s.staged {
-		rel, err := filepath.Rel(s.Dir, f.path)
-		if err != nil {
-			rel = f.path
-		}
-		name := strings.TrimSuffix(strings.TrimSuffix(rel, ".crt"), ".key")
+	for _, path := range s.order {
+		name := strings.TrimPrefix(strings.TrimSuffix(strings.TrimSuffix(path, ".crt"), ".key"), s.Dir+string(filepath.Separator))
 		line := "+ " + name
-		if f.why != "" {
-			line = "~ " + name + ": " + f.why
+		if why := s.staged[path].why; why != "" {
+			line = "~ " + name + ": " + why
 		}
-		if i, twice := at[name]; !twice {
-			at[name] = len(lines)
+		if n := len(lines); n == 0 || lines[n-1] != line { // a key and its certificate are one
 			lines = append(lines, line)
-		} else if f.why != "" {
-			lines[i] = line
 		}
 	}
 	return lines
@@ -84,19 +74,21 @@ func (s *Store) Pending() (lines []string) {
 func (s *Store) Flush() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i := s.stagedAt(s.path("", idFile)); i >= 0 {
-		s.staged = append(slices.Delete(slices.Clone(s.staged), i, i+1), s.staged[i])
+	id := s.path("", idFile)
+	if i := slices.Index(s.order, id); i >= 0 {
+		s.order = append(slices.Delete(s.order, i, i+1), id)
 	}
-	for len(s.staged) > 0 {
-		f := s.staged[0]
-		err := durable.Write(f.path, f.data)
-		if file, ok := errors.AsType[*fs.PathError](err); ok { // in the same words for all of a directory: the cause is told once
-			err = durable.Advise(fmt.Errorf("writing to %s: %w", filepath.Dir(f.path), file.Err))
+	for len(s.order) > 0 {
+		path := s.order[0]
+		err := durable.Write(path, s.staged[path].data)
+		if file, ok := errors.AsType[*fs.PathError](err); ok {
+			err = durable.Advise(fmt.Errorf("writing to %s: %w", filepath.Dir(path), file.Err))
 		}
 		if err != nil {
 			return err
 		}
-		s.staged = s.staged[1:]
+		delete(s.staged, path)
+		s.order = s.order[1:]
 	}
 	return nil
 }

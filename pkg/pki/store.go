@@ -82,8 +82,9 @@ type Store struct {
 	Now      func() time.Time // nil: time.Now
 	Existing bool             // nothing is made: what is not there is an error
 
-	mu     sync.Mutex
-	staged []staged // in the order in which they are to be written
+	mu     sync.Mutex        // guards the next two
+	staged map[string]staged // by path
+	order  []string          // of paths, in which they are to be written
 }
 
 // CA returns the signer of an authority. It is made when it is first asked for and kept from
