@@ -38,6 +38,9 @@ type Options struct {
 	SkipPreflight []string        // names of checks
 	AllowMissing  bool            // create, plan, preflight: without workers that cannot be reached
 
+	// Confirm asks whether to delete a cluster of which no machine was reached; an error is a no. nil: no.
+	Confirm func(ctx context.Context, cluster, why string) error
+
 	Notice func(text string)                            // told what is going on aside from events, at any time; nil: nobody
 	Begin  func(cluster string, g *plan.ExecutionGraph) // told the plan before it runs; nil: nobody
 	Sink   func(engine.Event)                           // told every event of the run, one at a time; nil: nobody
@@ -202,7 +205,11 @@ func (s *session) ask(ctx context.Context) (failed []*HostError, facts map[strin
 
 // plan makes the graph of a pipeline.
 func (s *session) plan(make func(*cluster.Cluster) plan.Pipeline) (*plan.ExecutionGraph, error) {
-	graph, err := plan.New(make(s.cluster))
+	pipe := make(s.cluster)
+	key, err := s.cluster.Certs.PlanKey()
+	s.cluster.Check(err)
+	pipe.Key = key
+	graph, err := plan.New(pipe)
 	if err := errors.Join(s.cluster.Err(), err); err != nil {
 		return nil, fmt.Errorf("planning: %w", err)
 	}

@@ -91,6 +91,9 @@ func Build(ctx context.Context, o Options) (*Built, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.cluster.Certs.Flush(); err != nil {
+		return nil, fmt.Errorf("writing the keys of the cluster: %w", err)
+	}
 	changed, err := s.writeBuilt(files)
 	if err != nil {
 		return nil, err

@@ -394,6 +394,7 @@ func TestTroubles(t *testing.T) {
 	withoutRace(t)
 	all := maps.Clone(troubles)
 	maps.Copy(all, keyTroubles)
+	maps.Copy(all, identityTroubles)
 	for name, c := range all {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -163,13 +163,13 @@ func (p *probe) etcd(ctx context.Context, r *runner.Runner) {
 	if p.config.Spec.Etcd.Type == v1alpha1.TypeKubexm {
 		url = "https://127.0.0.1:2379"
 		conf.RootCAs = x509.NewCertPool()
-		ca, err1 := p.cluster.Certs.CA(pki.Etcd)
+		trust, err1 := p.cluster.Certs.Trust(pki.Etcd)
 		admin, err2 := p.cluster.Certs.EtcdOperator()
 		if err := cmp.Or(err1, err2); err != nil {
 			p.component(r.Host, "etcd", err)
 			return
 		}
-		conf.RootCAs.AppendCertsFromPEM(ca.Cert)
+		conf.RootCAs.AppendCertsFromPEM(trust)
 		conf.Certificates = []tls.Certificate{*admin.TLS()}
 	}
 	p.component(r.Host, "etcd", etcdHealth(ctx, r, url, conf))

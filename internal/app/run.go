@@ -114,7 +114,9 @@ func (s *session) checkCreate(ctx context.Context) error {
 
 // Delete takes a cluster off its machines, and its secrets off the control
 // machine. Machines that cannot be reached keep theirs, and so does the control
-// machine, until a later delete has seen them all.
+// machine, until a later delete has seen them all. With Force it does not wait for them: what
+// would be removed from the control machine is archived there, and where no machine at all was
+// reached, Confirm is asked before.
 func Delete(ctx context.Context, o Options) (*Result, error) {
 	s, err := begin(ctx, &o)
 	if err != nil {
@@ -125,8 +127,8 @@ func Delete(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	failed, err := s.reach(ctx)
-	if err == nil && len(failed) == len(s.config.Spec.Hosts) && !o.Force {
-		err = joined(failed)
+	if err == nil && len(failed) == len(s.config.Spec.Hosts) {
+		err = s.confirmUnseen(ctx, failed)
 	}
 	if err == nil {
 		var untouched []string
@@ -157,6 +159,16 @@ func Delete(ctx context.Context, o Options) (*Result, error) {
 		return res, err
 	}
 	s.tellEtcd()
+	for _, f := range failed {
+		if !slices.Contains(left, f.Host) {
+			left = append(left, f.Host)
+		}
+	}
+	if len(left) > 0 {
+		if err := s.archive(left); err != nil {
+			return res, err
+		}
+	}
 	return res, s.forget()
 }
 
@@ -186,7 +198,7 @@ func Plan(ctx context.Context, o Options, pipe string) (*plan.ExecutionGraph, er
 	if err := s.connect(ctx); err != nil {
 		return nil, err
 	}
-	if _, err := s.checkOwner(false); err != nil { // a plan makes keys where there are none
+	if _, err := s.checkOwner(false); err != nil { // the plan would be for other keys than the machines have
 		return nil, err
 	}
 	return s.plan(make)
@@ -256,6 +268,9 @@ func (s *session) run(ctx context.Context, name string, graph *plan.ExecutionGra
 
 // writeKubeconfig keeps the administrator's kubeconfig on the control machine.
 func (s *session) writeKubeconfig() (string, error) {
+	if s.cluster.Certs.Pending() != nil {
+		return "", nil // the run ended before there were keys
+	}
 	path := filepath.Join(s.dir, "admin.conf")
 	conf, err := s.cluster.AdminConfig()
 	if err != nil {
@@ -265,19 +280,4 @@ func (s *session) writeKubeconfig() (string, error) {
 		return "", durable.Advise(fmt.Errorf("writing the kubeconfig: %w", err))
 	}
 	return path, nil
-}
-
-// forget removes what a deleted cluster leaves on the control machine, but for
-// the record of its runs and the host keys of its machines.
-func (s *session) forget() error {
-	built, err := s.builtDirs()
-	if err != nil {
-		return err
-	}
-	for _, f := range slices.Concat(s.cluster.All(), s.stale(built), []string{"certs", "admin.conf", adoptedFile, resolvedFile, factsFile, builtFile, objectsDir}) {
-		if err := os.RemoveAll(filepath.Join(s.dir, f)); err != nil {
-			return fmt.Errorf("removing what belonged to the cluster: %w", err)
-		}
-	}
-	return nil
 }

@@ -41,6 +41,9 @@ var etcdCerts = sync.OnceValue(func() string {
 			panic(err)
 		}
 	}
+	if err := store.Flush(); err != nil {
+		panic(err)
+	}
 	return filepath.Join(dir, "etcd")
 })
 

@@ -269,8 +269,13 @@ func (w *world) live() {
 	}
 }
 
-// objects is all that the API server holds, as text.
+// objects is all that the API server holds, as text, less what differs from cluster to cluster.
 func (w *world) objects() string {
+	return regexp.MustCompile(`(?m)^  id: .*$`).ReplaceAllString(w.everything(), "  id: ID") // of each cluster another
+}
+
+// everything is all that the API server holds, as text.
+func (w *world) everything() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.api == nil {

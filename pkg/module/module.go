@@ -80,9 +80,9 @@ func LoadBalancers(c *cluster.Cluster) plan.Part {
 	return plan.Module{Name: "load-balancers", Parts: []plan.Part{plan.PerHost{task.Prepare(c, hosts), task.LoadBalancers(c)}}}
 }
 
-// Addons installs what runs in every cluster.
+// Addons installs what is in every cluster.
 func Addons(c *cluster.Cluster) plan.Part {
-	return plan.Module{Name: "addons", Parts: []plan.Part{plan.Parallel{task.Network(c), task.DNS(c), plan.If(c.Kubeadm(), task.Proxy(c))}}}
+	return plan.Module{Name: "addons", Parts: []plan.Part{plan.Parallel{task.Network(c), task.DNS(c), plan.If(c.Kubeadm(), task.Proxy(c)), task.Identity(c)}}}
 }
 
 // Spare lets workers fail in p, as long as one is left for what runs in every cluster.

@@ -10,7 +10,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/task"
 )
 
-// Create makes a cluster: downloads, control plane and workers side by side, and
+// Create makes a cluster: keys first, then downloads, control plane and workers side by side, and
 // each worker joins as soon as both it and the API server are ready. Workers that fail
 // hold back nobody else, while one is left.
 func Create(c *cluster.Cluster) plan.Pipeline {
@@ -19,6 +19,7 @@ func Create(c *cluster.Cluster) plan.Pipeline {
 	workers := c.SpareWorkers()
 	both := slices.DeleteFunc(c.Workers(), func(h string) bool { return slices.Contains(workers, h) }) // members of etcd, or the registry, too
 	return plan.Pipeline{Name: "create", Parts: []plan.Part{
+		task.Keys(c),
 		plan.Parallel{
 			downloads.Opens(task.Download(c)),
 			plan.Module{Parts: []plan.Part{

@@ -1,9 +1,13 @@
 package plan
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -12,13 +16,16 @@ import (
 
 // New plans a pipeline. It reports every fault it finds in it: a step that does
 // not marshal, two steps of a host with one description, a gate that nobody opens.
+//
+// Digests that the graph tells are keyed with p.Key.
 func New(p Pipeline) (*ExecutionGraph, error) {
-	b := &builder{g: &ExecutionGraph{Name: p.Name}, index: map[ID]int{}, open: map[*Gate][]ID{}, scopes: map[string]bool{}, batches: map[string]*batches{}}
-	Module(p).build(b, "", nil, nil)
+	b := &builder{key: p.Key, g: &ExecutionGraph{Name: p.Name}, index: map[ID]int{}, open: map[*Gate][]ID{}, scopes: map[string]bool{}, batches: map[string]*batches{}}
+	Module{p.Name, p.Parts}.build(b, "", nil, nil)
 	return b.g, errors.Join(b.errs...)
 }
 
 type builder struct {
+	key     []byte
 	g       *ExecutionGraph
 	index   map[ID]int // of nodes
 	open    map[*Gate][]ID
@@ -162,18 +169,36 @@ func (b *builder) add(path, host string, s step.Step, after []ID) ID {
 	}
 	id := ID(path + "/" + name + "@" + on)
 	spec, err := json.Marshal(s)
-	digest, err2 := step.Digest(s)
-	if err := errors.Join(err, err2); err != nil {
+	if err != nil {
 		b.errs = append(b.errs, fmt.Errorf("%s: %w", id, err))
 	}
+	spec = b.keyed(spec)
 	if b.has(id) {
 		b.errs = append(b.errs, fmt.Errorf("%s: two steps with one description", id))
 	}
 	b.append(Node{
-		ID: id, Task: path, Host: on, For: about, What: s.String(), Kind: step.Kind(s), Spec: spec, Digest: digest,
-		After: unique(after, nil), Step: s,
+		ID: id, Task: path, Host: on, For: about, What: s.String(), Kind: step.Kind(s), Spec: spec,
+		Digest: hex.EncodeToString(b.mac([]byte(step.Kind(s)+" "), spec)[:8]), After: unique(after, nil), Step: s,
 	})
 	return id
+}
+
+// content matches a step.Content in the JSON of a step.
+var content = regexp.MustCompile(`"sha256:[0-9a-f]{64}"`)
+
+// keyed replaces the plain digests of contents: whoever has the plan could try guesses of a password on them.
+func (b *builder) keyed(spec []byte) []byte {
+	return content.ReplaceAllFunc(spec, func(plain []byte) []byte {
+		return fmt.Appendf(nil, `"hmac-sha256:%x"`, b.mac(plain))
+	})
+}
+
+func (b *builder) mac(texts ...[]byte) []byte {
+	h := hmac.New(sha256.New, b.key)
+	for _, t := range texts {
+		h.Write(t)
+	}
+	return h.Sum(nil)
 }
 
 // unique returns ids without repetition, or otherwise when there are none.

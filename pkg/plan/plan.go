@@ -30,8 +30,12 @@ type Module struct {
 	Parts []Part
 }
 
-// Pipeline is what the user asks for.
-type Pipeline Module
+// Pipeline is what the user asks for: its Parts one after the other.
+type Pipeline struct {
+	Name  string
+	Parts []Part
+	Key   []byte // of the digests in the graph; a plan with files of passwords needs one that is secret
+}
 
 // Parallel runs its parts side by side.
 type Parallel []Part

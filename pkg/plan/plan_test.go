@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -308,6 +309,50 @@ func TestDigestFollowsSpec(t *testing.T) {
 	}
 	if strings.Contains(string(a.Spec), "secret") {
 		t.Errorf("the plan shows content: %s", a.Spec)
+	}
+}
+
+// TestNoOracle tries a list of passwords on the digests in a plan. With a key that they do not have, guesses are worth nothing.
+func TestNoOracle(t *testing.T) {
+	file := func(password string) step.File {
+		return step.File{Path: "/etc/login", Content: step.Content("password: " + password + "\n"), Mode: 0o600}
+	}
+	parts := func(password string) []plan.Part {
+		return []plan.Part{plan.Task{Name: "t", Hosts: []string{"a"}, Steps: func(string) []step.Step { return []step.Step{file(password)} }}}
+	}
+	told := func(password string, key []byte) string {
+		g, err := plan.New(plan.Pipeline{Name: "p", Key: key, Parts: parts(password)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	guess := func(text string) (found string) {
+		for _, password := range []string{"123456", "letmein", "hunter2", "secret"} {
+			digest, err1 := step.Digest(file(password))
+			plain, err2 := json.Marshal(file(password).Content)
+			if err := errors.Join(err1, err2); err != nil {
+				t.Fatal(err)
+			}
+			if text == told(password, nil) || strings.Contains(text, digest) || strings.Contains(text, string(plain)) {
+				found = password
+			}
+		}
+		return found
+	}
+	if found := guess(told("hunter2", nil)); found != "hunter2" {
+		t.Errorf("the test finds %q in a plan without a key", found)
+	}
+	one := told("hunter2", []byte("key"))
+	if found := guess(one); found != "" {
+		t.Errorf("the plan tells the password %q", found)
+	}
+	if one != told("hunter2", []byte("key")) || one == told("hunter3", []byte("key")) {
+		t.Error("digests do not follow the content")
 	}
 }
 

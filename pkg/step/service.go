@@ -33,6 +33,9 @@ func (s Service) dropInPath() string { return s.unitPath() + ".d/kubexm-" + s.Na
 
 // files returns the unit's files with the digest put into the drop-in.
 func (s Service) files() (Files, string, error) {
+	// Everybody on the host can read this digest, which has no key: whatever is digested must be public or hold enough
+	// chance. So it is: containerd's log-ins are read at each pull and no part of it, the registry's users file has
+	// bcrypt's salt, and harbor.yml a random password beside the chosen one.
 	bare := s
 	bare.Reads = nil
 	digest, err := Digest(append([]Step{bare}, s.Reads...)...)

@@ -12,6 +12,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/step/addon"
 	"github.com/kubexm/kubexm/pkg/step/cleanup"
 	"github.com/kubexm/kubexm/pkg/step/containerd"
+	"github.com/kubexm/kubexm/pkg/step/control"
 	"github.com/kubexm/kubexm/pkg/step/controlplane"
 	"github.com/kubexm/kubexm/pkg/step/etcd"
 	"github.com/kubexm/kubexm/pkg/step/host"
@@ -213,6 +214,16 @@ func Proxy(c *cluster.Cluster) plan.Task {
 // DNS installs the cluster's DNS server.
 func DNS(c *cluster.Cluster) plan.Task {
 	return on("dns", []string{c.FirstMaster()}, func(string) []step.Step { return []step.Step{addon.CoreDNS(c)} })
+}
+
+// Keys writes what was chosen while planning to the control machine.
+func Keys(c *cluster.Cluster) plan.Task {
+	return on("keys", []string{plan.Control}, func(string) []step.Step { return []step.Step{control.Keys(c)} })
+}
+
+// Identity puts the cluster's identity into its API.
+func Identity(c *cluster.Cluster) plan.Task {
+	return on("identity", []string{c.FirstMaster()}, func(string) []step.Step { return []step.Step{addon.Identity(c)} })
 }
 
 // LocalProxy runs the proxy of workers by which they reach the API servers.

@@ -1,5 +1,5 @@
-// Package addon holds the steps that install what runs in every cluster: the
-// network plugin and the DNS server.
+// Package addon holds the steps that install what is in every cluster: the
+// network plugin, the DNS server, and the cluster's identity.
 package addon
 
 import (
@@ -59,6 +59,12 @@ func CoreDNS(c *cluster.Cluster) step.Step {
 // CoreDNSReady waits until the DNS server answers.
 func CoreDNSReady(c *cluster.Cluster) step.Step {
 	return step.RolledOut{What: "coredns", API: c.API(c.FirstMaster()), Objects: workload("Deployment", "kube-system", "coredns")}
+}
+
+// Identity puts the cluster's ID and name into its API, in the ConfigMap kube-system/kubexm (data.id and data.name): whoever
+// reaches the API knows which cluster it is, also when the control machine is lost.
+func Identity(c *cluster.Cluster) step.Step {
+	return apply(c, "identity", templates.Render("kubernetes/identity", struct{ ID, Name string }{c.ID(), c.Name}))
 }
 
 // Corefile is the configuration of the DNS server.

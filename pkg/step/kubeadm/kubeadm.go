@@ -55,20 +55,25 @@ const exclusive = "flock -w 300 /run/lock/kubexm-kubeadm " + program + " "
 // were chosen on the control machine; kubeadm signs all else with them.
 func PKI(c *cluster.Cluster, host string, withEtcd bool) step.Step {
 	files := []step.File{}
-	add := func(name string, p *pki.Pair) {
-		files = append(files, step.File{Path: pkiDir + name + ".crt", Content: p.Cert, Mode: 0o644},
-			step.File{Path: pkiDir + name + ".key", Content: step.Content(p.Key.Reveal()), Mode: 0o600})
+	add := func(name string, ca pki.CA) {
+		files = append(files, step.File{Path: pkiDir + name + ".crt", Content: c.Trust(ca), Mode: 0o644},
+			step.File{Path: pkiDir + name + ".key", Content: step.Content(c.CA(ca).Key.Reveal()), Mode: 0o600})
 	}
-	add("ca", c.CA(pki.Kubernetes))
-	add("front-proxy-ca", c.CA(pki.FrontProxy))
-	add("apiserver", c.Leaf(c.APIServerCert(host))) // it reads it again when it changes
+	add("ca", pki.Kubernetes)
+	add("front-proxy-ca", pki.FrontProxy)
 	if withEtcd {
-		add("etcd/ca", c.CA(pki.Etcd))
+		add("etcd/ca", pki.Etcd)
 	}
 	private, public, err := c.Certs.ServiceAccountKey()
 	c.Check(err)
 	files = append(files, step.File{Path: pkiDir + "sa.key", Content: step.Content(private.Reveal()), Mode: 0o600},
 		step.File{Path: pkiDir + "sa.pub", Content: public, Mode: 0o600})
+	server := c.Leaf(c.APIServerCert(host)) // the API server reads it again when it changes
+	files = append(files, step.File{Path: pkiDir + "apiserver.crt", Content: server.Cert, Mode: 0o644},
+		step.File{Path: pkiDir + "apiserver.key", Content: step.Content(server.Key.Reveal()), Mode: 0o600})
+	if signer := c.SignerApart(); signer != nil {
+		files = append(files, step.File{Path: cluster.SignerFile, Content: signer, Mode: 0o644})
+	}
 	return step.Files{What: "Kubernetes certificates", List: files}
 }
 
@@ -155,7 +160,7 @@ func NewJoin(c *cluster.Cluster, host string) step.Step {
 		conf.ControlPlane, conf.Patches = &controlPlane{apiEndpoint{c.IP(host), c.APIPort()}}, &patches{patchesDir}
 	}
 	return step.With(Join{
-		Node: host, Config: c.YAML(conf), Server: c.Endpoint(), CA: c.CA(pki.Kubernetes).Cert,
+		Node: host, Config: c.YAML(conf), Server: c.Endpoint(), CA: c.Trust(pki.Kubernetes),
 		Client: func() (*pki.Pair, error) { return c.Certs.Joining(host) }, API: c.API(c.FirstMaster()),
 	}, step.Options{Timeout: 10 * time.Minute})
 }

@@ -61,7 +61,7 @@ func Config(c *cluster.Cluster, host string) step.Step {
 		{Path: configFile, Content: c.YAML(conf), Mode: 0o644},
 	}
 	if !c.Host(host).Is(v1alpha1.RoleMaster) { // there it comes with the control plane's certificates
-		files = append(files, step.File{Path: "/etc/kubernetes/pki/ca.crt", Content: c.CA(pki.Kubernetes).Cert, Mode: 0o644})
+		files = append(files, step.File{Path: "/etc/kubernetes/pki/ca.crt", Content: c.Trust(pki.Kubernetes), Mode: 0o644})
 	}
 	return step.Files{What: "kubelet", List: files}
 }
