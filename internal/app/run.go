@@ -91,7 +91,7 @@ func (o Options) create(ctx context.Context, built bool) (*Result, error) {
 
 // checkCreate connects to the machines and looks whether the cluster may be made of them.
 func (s *session) checkCreate(ctx context.Context) error {
-	if err := s.checkUnchanged(begun); err != nil {
+	if err := s.checkUnchanged(refused); err != nil {
 		return err
 	}
 	if s.Resume {
@@ -103,9 +103,6 @@ func (s *session) checkCreate(ctx context.Context) error {
 		}
 	}
 	if err := s.connect(ctx); err != nil {
-		return err
-	}
-	if err := s.checkInitialised(ctx); err != nil {
 		return err
 	}
 	return s.preflight(ctx)
@@ -120,7 +117,7 @@ func Delete(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	defer s.close()
-	if err := s.checkUnchanged(emptied); err != nil {
+	if err := s.checkUnchanged(erased); err != nil {
 		return nil, err
 	}
 	failed, err := s.reach(ctx)
@@ -266,7 +263,7 @@ func (s *session) forget() error {
 	if err != nil {
 		return err
 	}
-	for _, f := range slices.Concat(s.cluster.All(), s.stale(built), []string{"certs", "admin.conf", adoptedFile, resolvedFile, factsFile, builtFile, objectsDir}) {
+	for _, f := range slices.Concat(s.cluster.All(), s.stale(built), []string{"certs", "admin.conf", adoptedFile, resolvedFile, contentKey, factsFile, builtFile, objectsDir}) {
 		if err := os.RemoveAll(filepath.Join(s.dir, f)); err != nil {
 			return fmt.Errorf("removing what belonged to the cluster: %w", err)
 		}

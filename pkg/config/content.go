@@ -21,11 +21,11 @@ import (
 
 // Resolved is Show for the record of what a cluster was made with: with a digest of every secret that the cluster
 // gets, and of the content of every file that the configuration names. They are keyed, for a password is found by
-// trying where its plain digest is known. Secrets must have been read by ResolveSecrets.
+// trying where its plain digest is known; without a key there are none. Secrets must have been read by ResolveSecrets.
 func Resolved(c *v1alpha1.Cluster, key []byte) ([]byte, error) {
 	shown, err := Show(c)
-	if err != nil {
-		return nil, err
+	if err != nil || key == nil {
+		return shown, err
 	}
 	d := &digester{key: key, all: map[string]string{}}
 	d.fields(reflect.ValueOf(c.Spec), "spec", Policy{})

@@ -167,7 +167,7 @@ type Host struct {
 	// Name of the host: a DNS label (RFC 1123). Its node in Kubernetes has this name, /etc/hosts of every host
 	// knows it, and it becomes the machine's host name until the cluster is deleted.
 	Name string `json:"name" jsonschema:"required" change:"none"`
-	// IP address or name at which the control machine reaches the host.
+	// IP address or name at which the control machine reaches the host. Hosts behind one address have a port each.
 	Address string `json:"address" jsonschema:"required" change:"restart"`
 	// IPv4 address at which the other hosts reach it. Default: address.
 	InternalAddress string `json:"internalAddress,omitempty" change:"refuse,its node, its certificates and the other hosts know the host by it; give the machine its old address back"`
@@ -175,7 +175,7 @@ type Host struct {
 	Arch string `json:"arch,omitempty" jsonschema:"enum=amd64,enum=arm64" change:"none"`
 	// What the host does. A master without the role worker gets the taint
 	// node-role.kubernetes.io/control-plane:NoSchedule.
-	Roles []Role `json:"roles,omitempty" jsonschema:"enum=master,enum=etcd,enum=worker,enum=registry,enum=loadbalancer" change:"refuse,kubexm cannot yet add or remove these roles; put the old ones back, or add a worker"`
+	Roles []Role `json:"roles,omitempty" jsonschema:"enum=master,enum=etcd,enum=worker,enum=registry,enum=loadbalancer" change:"refuse,only workers and a registry can be added yet, as new hosts; put the old roles back"`
 	// Labels of the node, besides those that kubexm sets for its roles.
 	Labels map[string]string `json:"labels,omitempty" change:"converge"`
 	// Taints of the node, besides those that kubexm sets for its roles.
