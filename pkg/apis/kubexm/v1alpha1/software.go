@@ -6,7 +6,7 @@ import "github.com/kubexm/kubexm/pkg/util/secret"
 type Registry struct {
 	// What runs on the registry host: registry is that of the project Distribution. harbor is Harbor, from its offline installer; it
 	// needs Docker Engine with Compose 2, which kubexm does not install, on an amd64 host that is no node. Default: registry.
-	Type string `json:"type,omitempty" jsonschema:"enum=registry,enum=harbor" change:"refuse,the images are not moved to another kind of registry; run the other one yourself, and name it in registry.mirrors" delete:"refuse"`
+	Type string `json:"type,omitempty" jsonschema:"enum=registry,enum=harbor" change:"refuse,the images are not moved to another kind of registry; run the other one yourself, as one of registry.mirrors" delete:"refuse"`
 	// Name of the private registry, which the host with the role registry runs; with a port where that is not 443. All nodes take
 	// images from there, by the names that they have elsewhere. In it these follow its own:
 	// registry.kubexm.local/registry.k8s.io/pause:3.10. /etc/hosts of every host knows it. Default: registry.kubexm.local.
