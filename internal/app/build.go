@@ -64,7 +64,7 @@ func Build(ctx context.Context, o Options) (*Built, error) {
 		return nil, err
 	}
 	defer s.close()
-	if err := s.checkUnchanged(begun); err != nil {
+	if err := s.checkUnchanged(refused); err != nil {
 		return nil, err
 	}
 	facts, err := s.lastFacts()

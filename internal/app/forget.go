@@ -87,7 +87,7 @@ func (s *session) forget() error {
 	if err != nil {
 		return err
 	}
-	for _, f := range slices.Concat(s.cluster.All(), s.stale(built), []string{"certs", "admin.conf", adoptedFile, resolvedFile, factsFile, builtFile, objectsDir}) {
+	for _, f := range slices.Concat(s.cluster.All(), s.stale(built), []string{"certs", "admin.conf", adoptedFile, resolvedFile, contentKey, factsFile, builtFile, objectsDir}) {
 		if err := os.RemoveAll(filepath.Join(s.dir, f)); err != nil {
 			return fmt.Errorf("removing what belonged to the cluster: %w", err)
 		}

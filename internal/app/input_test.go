@@ -281,16 +281,18 @@ var troubles = map[string]trouble{
 		}
 		return err
 	}},
-	"other network":          {prep: made(with("network: {", "network: {podCIDR: 10.100.0.0/16, "))},
-	"other version":          {prep: made(with("version: v1.37.1", "version: v1.36.4"))},
-	"other kubelet settings": {prep: made(with("type: kubeadm,", "type: kubeadm, maxPods: 50,"))},
+	"other network": {prep: made(with("network: {", "network: {podCIDR: 10.100.0.0/16, "))},
+	"other version": {prep: made(with("version: v1.37.1", "version: v1.36.4"))},
 	"other kubelet settings, begun": {prep: func(w *world, a *attempt) {
 		begun(with("type: kubeadm,", "type: kubeadm, maxPods: 50,"))(w, a)
 		a.Resume = false
 	}, run: fine},
-	"other name of the API": {prep: made(with("spec:\n", "spec:\n  loadBalancer: {domain: other.local}\n"))},
-	"a host less":           {prep: made(smaller)},
-	"a new label":           {prep: made(with("roles: [worker]}", "roles: [worker], labels: {a: b}}")), run: fine},
+	"other port of the API": {prep: made(with("spec:\n", "spec:\n  loadBalancer: {port: 8443}\n"))},
+	"roles and network at once": {prep: made(func(config string) string {
+		return with("network: {", "network: {serviceCIDR: 10.96.0.0/16, ")(with("roles: [worker]}", "roles: [worker, registry]}")(config))
+	})},
+	"a host less": {prep: made(smaller)},
+	"a new label": {prep: made(with("roles: [worker]}", "roles: [worker], labels: {a: b}}")), run: fine},
 	"elsewhere, same name": {prep: func(w *world, a *attempt) {
 		made(with("", ""))(w, a)
 		a.Workdir = w.TempDir()
@@ -366,6 +368,12 @@ var troubles = map[string]trouble{
 		}
 		w.unfinished()
 		a.Resume = true
+	}},
+	"resume with another password": {prep: func(w *world, a *attempt) {
+		text, err := os.ReadFile(w.file)
+		w.must(err)
+		w.configure(with("spec:\n", "spec:\n  registry: {auth: {registry.example.com: {username: ops, password: one}}}\n")(string(text)))
+		begun(with("password: one", "password: two"))(w, a)
 	}},
 	"resume changed": {prep: begun(with("type: kubeadm,", "type: kubeadm, maxPods: 50,"))},
 	"delete another's": {prep: func(w *world, _ *attempt) {

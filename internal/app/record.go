@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/util/durable"
@@ -49,7 +48,7 @@ func (s *session) record(pipe string, graph *plan.ExecutionGraph) (*record, erro
 	r := &record{Run: Run{ID: now.Format(stamp) + "-" + pipe, Cluster: s.config.Metadata.Name, Pipeline: pipe, Started: now, Missing: s.cluster.Missing()}}
 	r.dir = filepath.Join(s.dir, "runs", r.ID)
 	conf, err1 := os.ReadFile(s.file)
-	resolved, err2 := config.Show(s.config)
+	resolved, err2 := s.resolved(true)
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, fmt.Errorf("reading the configuration: %w", err)
 	}

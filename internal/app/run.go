@@ -92,7 +92,7 @@ func (o Options) create(ctx context.Context, built bool) (*Result, error) {
 
 // checkCreate connects to the machines and looks whether the cluster may be made of them.
 func (s *session) checkCreate(ctx context.Context) error {
-	if err := s.checkUnchanged(begun); err != nil {
+	if err := s.checkUnchanged(refused); err != nil {
 		return err
 	}
 	if s.Resume {
@@ -104,9 +104,6 @@ func (s *session) checkCreate(ctx context.Context) error {
 		}
 	}
 	if err := s.connect(ctx); err != nil {
-		return err
-	}
-	if err := s.checkInitialised(ctx); err != nil {
 		return err
 	}
 	return s.preflight(ctx)
@@ -123,7 +120,7 @@ func Delete(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	defer s.close()
-	if err := s.checkUnchanged(emptied); err != nil {
+	if err := s.checkUnchanged(erased); err != nil {
 		return nil, err
 	}
 	failed, err := s.reach(ctx)

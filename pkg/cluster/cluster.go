@@ -215,11 +215,8 @@ func (c *Cluster) Archs(hosts ...string) []string {
 	return slices.Compact(all)
 }
 
-// DefaultDataRoot is where containerd has its images and containers unless told otherwise.
-const DefaultDataRoot = "/var/lib/containerd"
-
 // DataRoot is the directory of containerd's images and containers.
-func (c *Cluster) DataRoot() string { return cmp.Or(c.Spec.Runtime.DataRoot, DefaultDataRoot) }
+func (c *Cluster) DataRoot() string { return c.Spec.Runtime.DataRoot }
 
 // Kubeadm reports whether kubeadm runs the control plane, and else kubexm does.
 func (c *Cluster) Kubeadm() bool { return c.Spec.Kubernetes.Type == v1alpha1.TypeKubeadm }
@@ -244,7 +241,7 @@ func (c *Cluster) EtcdPrefix() string {
 func DataDirs(s *v1alpha1.Spec, h *v1alpha1.Host) []string {
 	var dirs []string
 	if !RunsHarbor(s, h) {
-		dirs = append(dirs, cmp.Or(s.Runtime.DataRoot, DefaultDataRoot))
+		dirs = append(dirs, s.Runtime.DataRoot)
 	}
 	if s.Etcd.DataDir != "" { // else kubexm runs no etcd
 		dirs = append([]string{s.Etcd.DataDir}, dirs...)
