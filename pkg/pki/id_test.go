@@ -112,7 +112,8 @@ func TestPlanKey(t *testing.T) {
 		}
 		return string(key)
 	}
-	if key(&Store{Dir: dir, Existing: true}) == key(&Store{Dir: dir, Existing: true}) {
+	one := key(&Store{Dir: dir, Existing: true})
+	if two := key(&Store{Dir: dir, Existing: true}); one == two {
 		t.Error("one key for all")
 	}
 	s := &Store{Dir: dir}
