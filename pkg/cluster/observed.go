@@ -32,6 +32,7 @@ type EtcdMember struct {
 	Name    string `json:"name,omitempty"` // empty: it has not started yet
 	ID      uint64 `json:"id,omitempty"`   // 0: the members' list was not to be had, or has not this one
 	Healthy bool   `json:"healthy"`
+	Serves  bool   `json:"serves"` // it is part of a majority that has a leader; it may be ill all the same
 	Leader  bool   `json:"leader,omitempty"`
 	Learner bool   `json:"learner,omitempty"` // it does not vote
 	Version string `json:"version,omitempty"` // "3.6.4"
@@ -125,10 +126,11 @@ func (o Observed) Quorum() (healthy, total int) {
 	return healthy, total
 }
 
-// BrokenEtcd returns the hosts whose member of etcd is not healthy.
+// BrokenEtcd returns the hosts whose member of etcd is known not to work, as others know it and it does not answer or
+// finds no leader: to stop it costs nothing.
 func (o Observed) BrokenEtcd() (hosts []string) {
 	for _, m := range o.Members {
-		if !m.Healthy && m.Host != "" {
+		if !m.Serves && m.ID != 0 && m.Host != "" {
 			hosts = append(hosts, m.Host)
 		}
 	}
@@ -151,7 +153,7 @@ func (c *Cluster) EtcdAccess(host string) etcd.Access {
 	return etcd.Access{
 		Endpoint: fmt.Sprintf("https://%s", net.JoinHostPort(c.IP(host), "2379")),
 		TLS: func() (*tls.Config, error) {
-			ca, err := c.Certs.CA(pki.Etcd)
+			trusted, err := c.Certs.Trust(pki.Etcd)
 			if err != nil {
 				return nil, err
 			}
@@ -160,7 +162,7 @@ func (c *Cluster) EtcdAccess(host string) etcd.Access {
 				return nil, err
 			}
 			roots := x509.NewCertPool()
-			roots.AppendCertsFromPEM(ca.Cert)
+			roots.AppendCertsFromPEM(trusted)
 			return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: []tls.Certificate{*client.TLS()}}, nil
 		},
 	}

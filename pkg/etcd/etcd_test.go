@@ -81,7 +81,7 @@ func (c *three) endpoints(n int) (all []etcd.Access) {
 func TestClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newThree(t)
-		c.Hold(false, "/registry/namespaces/default", "/registry/pods/x")
+		c.Holds(func() []string { return []string{"/registry/namespaces/default", "/registry/pods/x"} })
 		client, err := etcd.New(c.access("https://10.0.0.1:2379"))
 		if err != nil {
 			t.Fatal(err)
@@ -110,7 +110,7 @@ func TestClient(t *testing.T) {
 		if err := client.MoveLeader(t.Context(), members[1].ID); err == nil || !strings.Contains(err.Error(), "not leader") || fault.IsTransient(err) {
 			t.Errorf("moving the leader from one that is not: %v", err)
 		}
-		c.Hold(true)
+		c.Hide(true)
 		if err := client.Health(t.Context()); err != nil {
 			t.Errorf("health with a key that is forbidden: %v", err)
 		}

@@ -122,19 +122,29 @@ func ask(ctx context.Context, at Access) answer {
 // alarm is how members show an alarm among their errors (etcdserverpb.AlarmMember).
 var alarm = regexp.MustCompile(`alarm:\s*(\w+)`)
 
+// Alarms are the types of the alarms that members raised, which no restart ends: NOSPACE, CORRUPT.
+func (s Status) Alarms() (all []string) {
+	for _, e := range s.Errors {
+		if found := alarm.FindStringSubmatch(e); found != nil && !slices.Contains(all, found[1]) {
+			all = append(all, found[1])
+		}
+	}
+	return all
+}
+
 // wrong says what the member itself finds wrong.
 func (s Status) wrong() error {
-	if len(s.Errors) == 0 {
-		return nil
-	}
 	var all []string
+	for _, a := range s.Alarms() {
+		all = append(all, "alarm "+a)
+	}
 	for _, e := range s.Errors {
-		if found := alarm.FindStringSubmatch(e); found != nil {
-			e = "alarm " + found[1]
-		}
-		if !slices.Contains(all, e) {
+		if !alarm.MatchString(e) {
 			all = append(all, e)
 		}
+	}
+	if all == nil {
+		return nil
 	}
 	return errors.New(strings.Join(all, ", "))
 }

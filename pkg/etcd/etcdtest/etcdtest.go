@@ -31,7 +31,7 @@ type Cluster struct {
 	term    uint64
 	leader  *Member
 	members []*Member
-	keys    []string
+	keys    func() []string
 	hidden  bool
 }
 
@@ -103,11 +103,18 @@ func (c *Cluster) Leader() string {
 	return c.leader.Name
 }
 
-// Hold sets what keys there are, and whether clients are forbidden to see them.
-func (c *Cluster) Hold(hidden bool, keys ...string) {
+// Holds sets what says which keys there are.
+func (c *Cluster) Holds(keys func() []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.hidden, c.keys = hidden, keys
+	c.keys = keys
+}
+
+// Hide forbids clients to read, or allows it.
+func (c *Cluster) Hide(hidden bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hidden = hidden
 }
 
 // ID is the member's.
@@ -269,7 +276,10 @@ func (s kvService) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeRespon
 		return nil, rpctypes.ErrGRPCPermissionDenied
 	}
 	resp := &pb.RangeResponse{Header: s.m.header()}
-	for _, k := range c.keys {
+	if c.keys == nil {
+		return resp, nil
+	}
+	for _, k := range c.keys() {
 		if k == string(r.Key) || k > string(r.Key) && k < string(r.RangeEnd) {
 			resp.Kvs = append(resp.Kvs, &mvccpb.KeyValue{Key: []byte(k)})
 		}

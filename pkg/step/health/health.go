@@ -29,7 +29,7 @@ const Timeout = 5 * time.Minute
 // no majority to spare: there it is enough that all are healthy. An etcd that kubexm does not run is left to the checks of
 // the API servers.
 //
-// A host whose own member or API server was found broken (c.Observed) waits for none that was broken too: to work on
+// A host whose own member or API server was found not to work (c.Observed) waits for none that did not work either: to work on
 // them is what makes them well, and stopping them costs nothing.
 //
 // All is asked through the host's own connection.
@@ -185,6 +185,12 @@ func (g Gate) judge(view etcd.View) (missing []string, hopeless error) {
 		missing = append(missing, "etcd on "+m.Host+": "+human.Line(why.Error()))
 		if m.Host != g.Host && s != nil && s.Err != nil && !s.Member.Learner {
 			hopes++
+		}
+	}
+	for _, s := range view.Members {
+		if alarms := s.Alarms(); alarms != nil {
+			err := fmt.Errorf("etcd has raised alarm %s", strings.Join(alarms, ", "))
+			return missing, fault.Advise(err, "see https://etcd.io/docs/latest/op-guide/maintenance: end what is wrong, then etcdctl alarm disarm, and run again")
 		}
 	}
 	healthy, total, majority := view.Quorum()

@@ -80,8 +80,8 @@ spec:
 
 // seen is that the first look found members of etcd broken.
 func (m *masters) seen(hosts ...string) {
-	for _, h := range hosts {
-		m.Observed.Members = append(m.Observed.Members, cluster.EtcdMember{Host: h})
+	for i, h := range hosts {
+		m.Observed.Members = append(m.Observed.Members, cluster.EtcdMember{Host: h, ID: uint64(i + 1)})
 	}
 }
 
