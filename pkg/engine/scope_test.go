@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 
 // world is what steps see: which of them are done.
 type world struct {
+	mu    sync.Mutex
 	done  map[string]bool
 	looks map[string]int // that each step had
 	order []string       // in which they ran
@@ -26,7 +28,7 @@ type world struct {
 }
 
 func newWorld(done ...string) *world {
-	w := &world{map[string]bool{}, map[string]int{}, nil, map[string]bool{}}
+	w := &world{done: map[string]bool{}, looks: map[string]int{}, fail: map[string]bool{}}
 	for _, d := range done {
 		w.done[d] = true
 	}
@@ -45,25 +47,39 @@ func (g gets) String() string { return g.Name }
 
 func (g gets) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
 	w, name := g.In, g.Name+"@"+r.Host
-	w.looks[name]++
-	if err := takes(time.Second)(ctx); err != nil || w.done[name] {
+	if err := takes(time.Second)(ctx); err != nil {
 		return nil, err
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.looks[name]++
+	if w.done[name] {
+		return nil, nil
+	}
 	return &step.Change{Diff: "+ " + name, Verify: step.Verified, Run: func(ctx context.Context) error {
-		w.order = append(w.order, name)
-		if w.fail[name] {
-			return errBroken
+		if err := w.run(name, g.Spoils); err != nil {
+			return err
 		}
-		if g.Spoils != "" {
-			delete(w.done, g.Spoils)
-		}
-		w.done[name] = true
 		return takes(time.Second)(ctx)
 	}, Rollback: func(context.Context) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		w.order = append(w.order, "-"+name)
 		delete(w.done, name)
 		return nil
 	}}, nil
+}
+
+func (w *world) run(name, spoils string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.order = append(w.order, name)
+	if w.fail[name] {
+		return errBroken
+	}
+	delete(w.done, spoils)
+	w.done[name] = true
+	return nil
 }
 
 // task is a task with one step of its name.
