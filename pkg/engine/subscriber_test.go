@@ -15,12 +15,12 @@ import (
 // "." is read.
 func TestSubscriber(t *testing.T) {
 	for name, c := range map[string]struct{ put, want string }{
-		"in time":                {"1.2.p.3", "1 2 p 3"},
-		"progress goes first":    {"1p2p3", "1 (missed 1) 2 (missed 1) 3"},
-		"then the oldest":        {"1p2345", "(missed 3) 3 4 5"},
-		"progress that is last":  {"123p4", "(missed 1) 2 3 (missed 1) 4"},
-		"read in between":        {"123.4.56", "1 2 (missed 1) 4 5 6"},
-		"nothing":                {"", ""},
+		"in time":               {"1.2.p.3", "1 2 p 3"},
+		"progress goes first":   {"1p2p3", "1 (missed 1) 2 (missed 1) 3"},
+		"then the oldest":       {"1p2345", "(missed 3) 3 4 5"},
+		"progress that is last": {"123p4", "(missed 1) 2 3 (missed 1) 4"},
+		"read in between":       {"123.4.56", "1 2 (missed 1) 4 5 6"},
+		"nothing":               {"", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := engine.NewSubscriber(3)
