@@ -147,6 +147,24 @@ func (o Observed) BrokenAPI() (hosts []string) {
 	return hosts
 }
 
+// Split tells the hosts on which a service does not run yet, as far as is known, from those on which it does.
+func (c *Cluster) Split(service string, hosts []string) (fresh, live []string) {
+	for _, h := range hosts {
+		if c.FactsOf(h).Runs(service) {
+			live = append(live, h)
+		} else {
+			fresh = append(fresh, h)
+		}
+	}
+	return fresh, live
+}
+
+// Lives reports whether the cluster runs: whether some master has an API server.
+func (c *Cluster) Lives() bool {
+	_, live := c.Split("kube-apiserver", c.Masters())
+	return live != nil
+}
+
 // EtcdAccess is how kubexm reaches the member of etcd on a host, from any host of the control plane: kubexm's own
 // and kubeadm's have the same authority and serve clients at the same port. kubexm has a short-lived certificate of its own.
 func (c *Cluster) EtcdAccess(host string) etcd.Access {

@@ -17,8 +17,8 @@ type Limits struct {
 	Named   map[string]int // nodes that count against step.Options.Limit; looks ahead do not
 }
 
-// Rollback says what is undone of what this run changed, when a node fails. What a Finally
-// changed stays. The steps of a scope count as one task.
+// Rollback says what is undone of what this run changed, when a node fails. The steps of a
+// scope count as one task, without those of scopes in it. What a Finally changed stays.
 type Rollback string
 
 // Rollback policies.

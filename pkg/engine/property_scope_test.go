@@ -21,8 +21,9 @@ import (
 // parts draws pipelines with scopes and batches. Some steps are done, some fail, some spoil the next one.
 type parts struct {
 	*rapid.T
-	w *world
-	n int
+	w        *world
+	n        int
+	tolerant bool // some failures are tolerated
 }
 
 func (p *parts) name(kind string) string {
@@ -70,7 +71,7 @@ func (p *parts) part(depth int) plan.Part {
 		}
 		return nil
 	}
-	switch rapid.IntRange(0, 6).Draw(p.T, "kind") {
+	switch rapid.IntRange(0, 7).Draw(p.T, "kind") {
 	case 0:
 		return plan.Module{Name: p.name("m"), Parts: p.some(depth - 1)}
 	case 1:
@@ -88,6 +89,9 @@ func (p *parts) part(depth int) plan.Part {
 			b.Gate = func(string) step.Step { return gets{Name: gate, In: p.w} }
 		}
 		return plan.Module{Name: p.name("m"), Parts: []plan.Part{b}}
+	case 6:
+		p.tolerant = true
+		return plan.Tolerate(1, p.part(depth-1))
 	}
 	return p.task()
 }
@@ -148,10 +152,8 @@ func (s *scoped) see(ev engine.Event) {
 			}
 		}
 	case engine.Restored:
-		for id, role := range around {
-			if role != plan.RoleFinally && s.begun[id] {
-				s.fault("%s was rolled back after the end of %s had begun", n.ID, id)
-			}
+		if n.Role != plan.RoleFinally && s.begun[n.Scope] {
+			s.fault("%s was rolled back after the end of %s had begun", n.ID, n.Scope)
 		}
 	default:
 		if s.ended[n.ID] != "" {
@@ -185,8 +187,8 @@ func before(nodes map[plan.ID]*plan.Node, n *plan.Node) (all []plan.ID) {
 	return all
 }
 
-// finish checks how all ended.
-func (s *scoped) finish(cancelled bool) {
+// finish checks how all ended; lenient: which Finally ran is left open.
+func (s *scoped) finish(lenient bool) {
 	entered, first := map[string]bool{}, map[string][]*plan.Node{}
 	for i := range s.g.Nodes {
 		n := &s.g.Nodes[i]
@@ -205,7 +207,7 @@ func (s *scoped) finish(cancelled bool) {
 	}
 	for id, nodes := range first {
 		for _, n := range nodes {
-			if ran := s.ended[n.ID] != engine.Skipped; ran != entered[id] && !cancelled && s.gated(id) {
+			if ran := s.ended[n.ID] != engine.Skipped; ran != entered[id] && !lenient && s.gated(id) {
 				s.fault("%s was entered: %t, and ended with %s: %t", id, entered[id], n.ID, ran)
 			}
 		}
@@ -229,7 +231,7 @@ func (s *scoped) gated(id string) bool {
 // if its scope was entered, batches never meet, and all happens in order.
 func TestScopesKeepTheirPromise(outer *testing.T) {
 	rapid.Check(outer, func(t *rapid.T) {
-		p := &parts{t, newWorld(), 0}
+		p := &parts{T: t, w: newWorld()}
 		g, err := plan.New(plan.Pipeline{Name: "p", Parts: p.some(3)})
 		if err != nil {
 			t.Fatal(err)
@@ -255,14 +257,14 @@ func TestScopesKeepTheirPromise(outer *testing.T) {
 			e.Stop = stop
 			_, _ = e.Run(ctx, g) // its errors are events, too
 		})
-		s.finish(end == "cancel")
+		s.finish(end == "cancel" || p.tolerant)
 	})
 }
 
 // TestLookingAheadChangesNothing runs random pipelines with and without it: all ends in the same way.
 func TestLookingAheadChangesNothing(outer *testing.T) {
 	rapid.Check(outer, func(t *rapid.T) {
-		p := &parts{t, newWorld(), 0}
+		p := &parts{T: t, w: newWorld()}
 		pipe := plan.Pipeline{Name: "p", Parts: p.some(3)}
 		dry := rapid.Bool().Draw(t, "dry")
 		begin := maps.Clone(p.w.done)
@@ -280,10 +282,11 @@ func TestLookingAheadChangesNothing(outer *testing.T) {
 			s := check(t, g)
 			e := engine.Engine{Hosts: anyHost, Sink: s.see, LookAhead: ahead, DryRun: dry}
 			synctest.Test(outer, func(t *testing.T) { _, _ = e.Run(t.Context(), g) })
-			s.finish(false)
+			s.finish(p.tolerant)
 			ends = append(ends, end{s.ended, p.w.done})
 		}
-		if diff := cmp.Diff(ends[0], ends[1]); diff != "" {
+		if diff := cmp.Diff(ends[0], ends[1]); diff != "" && !p.tolerant { // when a host is left alone depends on the time
+
 			t.Error(diff)
 		}
 	})

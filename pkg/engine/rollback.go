@@ -10,7 +10,8 @@ import (
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
-// key names what is undone together: a scope, or a task outside of scopes.
+// key names what is undone together: an innermost scope, as scopes in it that have ended are done with; or a
+// task outside of scopes.
 type key struct{ scope, task string }
 
 // unit is what is undone together on all its hosts.
@@ -32,10 +33,10 @@ func (u undo) call(ctx context.Context) (err error) {
 }
 
 func (r *run) key(i int) key {
-	if s := r.nodes[i].scope; s >= 0 {
-		return key{scope: r.g.Scopes[r.scopes[s].root].ID}
+	if n := &r.g.Nodes[i]; n.Scope == "" {
+		return key{task: n.Task}
 	}
-	return key{task: r.g.Nodes[i].Task}
+	return key{scope: r.g.Nodes[i].Scope}
 }
 
 // undoes reports whether what a node changed is undone when it, or another of its scope or task, fails.

@@ -21,7 +21,6 @@ const (
 type scope struct {
 	parent  int       // -1: none
 	role    plan.Role // in its parent
-	root    int       // outermost scope that it is a unit of undoing with
 	gated   bool      // has steps in Begin or End, which run only when something is to change
 	parts   []int     // nodes of its part, those of scopes in it included
 	finally int       // barrier that Finally begins with; -1: none
@@ -42,15 +41,10 @@ func (r *run) prepareScopes() error {
 			return fmt.Errorf("graph %s: the scope %s is in %s, which is not before it", r.g.Name, info.ID, info.Parent)
 		}
 		num[info.ID] = s
-		r.scopes[s] = scope{parent: parent, role: info.Role, finally: -1, root: s}
-		if parent < 0 {
-			continue
+		r.scopes[s] = scope{parent: parent, role: info.Role, finally: -1}
+		if parent >= 0 && (info.Role == plan.RoleBegin || info.Role == plan.RoleEnd) {
+			r.scopes[parent].gated = true
 		}
-		if info.Role != plan.RoleFinally {
-			r.scopes[s].root = r.scopes[parent].root
-		}
-		outer := &r.scopes[parent]
-		outer.gated = outer.gated || info.Role == plan.RoleBegin || info.Role == plan.RoleEnd
 	}
 	return nil
 }

@@ -351,30 +351,75 @@ func TestLookIsOldAfterAChange(t *testing.T) {
 	}
 }
 
-// TestLooksHoldNobodyBack has looks that never end, and a limit that is taken.
+// TestLooksHoldNobodyBack has looks ahead that never end, and a limit that is taken: what is ready runs all the same.
 func TestLooksHoldNobodyBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var steps []step.Step
-		for _, name := range []string{"1", "2", "3", "4", "5", "6"} {
-			look := takes(time.Second)
-			if name > "2" {
-				look = func(ctx context.Context) error {
-					if ctx.Value(impatient{}) != nil {
-						<-ctx.Done()
-					}
-					return nil
+		few := step.Options{Limit: "few"}
+		steps := []step.Step{step.With(act{Name: "0", Run: takes(time.Second)}, few)}
+		for _, name := range []string{"1", "2", "3", "4", "5"} {
+			steps = append(steps, step.With(act{Name: name, Run: takes(time.Second), Look: func(ctx context.Context) error {
+				if ctx.Value(impatient{}) != nil {
+					<-ctx.Done()
 				}
-			}
-			steps = append(steps, step.With(act{Name: name, Look: look, Run: takes(time.Second)}, step.Options{Limit: "few"}))
+				return nil
+			}}, few))
 		}
 		e := engine.Engine{LookAhead: true, Limits: engine.Limits{Named: map[string]int{"few": 1}}, Impatient: func(ctx context.Context) context.Context {
 			return context.WithValue(ctx, impatient{}, true)
 		}}
-		r := run(t.Context(), t, e, task("t", []string{"a"}, steps...))
-		if r.Changed != 6 || r.took != 8*time.Second {
+		r := run(t.Context(), t, e, task("first", []string{"m"}, act{Name: "x", Run: takes(5 * time.Second)}), task("t", []string{"a"}, steps...))
+		if r.Changed != 7 || r.took != 11*time.Second {
 			t.Errorf("%+v after %s", r.Summary, r.took)
 		}
 	})
+}
+
+// TestLookIsOldAfterATry has a step whose first try spoils what comes after it, and whose second has nothing left to do.
+func TestLookIsOldAfterATry(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld("2@a")
+		tries := 0
+		first := fickle{func() *step.Change {
+			if tries++; tries > 1 {
+				return nil
+			}
+			return &step.Change{Run: func(context.Context) error {
+				delete(w.done, "2@a")
+				return fault.Transient(errBroken)
+			}}
+		}}
+		r := run(t.Context(), t, engine.Engine{LookAhead: true}, task("t", []string{"a"}, first, gets{Name: "2", In: w}))
+		r.expect(t, map[string]string{"t/fickle@a": "ok", "t/2@a": "changed"})
+	})
+}
+
+// fickle is a step whose looks differ.
+type fickle struct {
+	Look func() *step.Change `json:"-"`
+}
+
+func (fickle) String() string { return "fickle" }
+
+func (l fickle) Precheck(ctx context.Context, _ *runner.Runner) (*step.Change, error) {
+	return l.Look(), takes(2 * time.Second)(ctx)
+}
+
+// TestStopEndsLooks has a scope of ten hosts that are looked at one after the other.
+func TestStopEndsLooks(t *testing.T) {
+	for _, ahead := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			stop := make(chan struct{})
+			time.AfterFunc(3*time.Second/2, func() { close(stop) })
+			hosts := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}
+			w := newWorld()
+			for _, h := range hosts {
+				w.done["part@"+h] = true
+			}
+			if r := run(t.Context(), t, engine.Engine{Stop: stop, LookAhead: ahead, Limits: engine.Limits{Global: 1}}, w.scope(hosts...)); r.Skipped != 40 || r.took > 2*time.Second {
+				t.Errorf("%+v after %s", r.Summary, r.took)
+			}
+		})
+	}
 }
 
 type impatient struct{}

@@ -159,13 +159,15 @@ func ControlPlanePrograms(c *cluster.Cluster, names ...string) plan.Task {
 
 // APIServer runs the API server of masters.
 func APIServer(c *cluster.Cluster) plan.Task {
-	return on("apiserver", c.Masters(), func(h string) []step.Step {
-		return []step.Step{
-			controlplane.PKI(c, h), controlplane.Kubeconfigs(c), etcd.ClientCerts(c, h),
-			controlplane.APIServer(c, h, etcd.URLs(c), etcd.CAFile, etcd.CertFile(c, h), etcd.KeyFile(c, h), etcd.ClientCerts(c, h)),
-			step.APIReady{API: c.API(h)},
-		}
-	})
+	return on("apiserver", c.Masters(), func(h string) []step.Step { return apiServerSteps(c, h) })
+}
+
+func apiServerSteps(c *cluster.Cluster, h string) []step.Step {
+	return []step.Step{
+		controlplane.PKI(c, h), controlplane.Kubeconfigs(c), etcd.ClientCerts(c, h),
+		controlplane.APIServer(c, h, etcd.URLs(c), etcd.CAFile, etcd.CertFile(c, h), etcd.KeyFile(c, h), etcd.ClientCerts(c, h)),
+		step.APIReady{API: c.API(h)},
+	}
 }
 
 // ControllerManager runs the controller manager of masters.
