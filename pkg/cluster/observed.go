@@ -159,9 +159,27 @@ func (c *Cluster) Split(service string, hosts []string) (fresh, live []string) {
 	return fresh, live
 }
 
-// Lives reports whether the cluster runs: whether some master has an API server.
+// SplitMasters tells masters that are none yet from those that are.
+func (c *Cluster) SplitMasters() (fresh, live []string) {
+	return c.Split(c.mark("kube-apiserver"), c.Masters())
+}
+
+// SplitNodes tells hosts that are no nodes yet from those that are.
+func (c *Cluster) SplitNodes(hosts []string) (fresh, live []string) {
+	return c.Split(c.mark("kubelet"), hosts)
+}
+
+// mark is what tells that a host has become what it is to be: kubeadm's mark, as it is made in several steps there.
+func (c *Cluster) mark(service string) string {
+	if c.Kubeadm() {
+		return "kubeadm"
+	}
+	return service
+}
+
+// Lives reports whether the cluster runs: whether some master is one.
 func (c *Cluster) Lives() bool {
-	_, live := c.Split("kube-apiserver", c.Masters())
+	_, live := c.SplitMasters()
 	return live != nil
 }
 

@@ -4,6 +4,7 @@ package pipeline
 import (
 	"slices"
 
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/module"
 	"github.com/kubexm/kubexm/pkg/plan"
@@ -30,6 +31,30 @@ func Create(c *cluster.Cluster) plan.Pipeline {
 			plan.PerHost{prepared.Holds(module.Machines(c, both, downloads, pushed)), module.Join(c, both, api)},
 			module.LoadBalancers(c),
 		},
+		module.Ready(c),
+	}}
+}
+
+// Apply brings a cluster that runs to what its configuration says: what is missing as Create does, what runs
+// one by one. Machines are prepared first, then come those that others depend on, then those that depend on them.
+func Apply(c *cluster.Cluster) plan.Pipeline {
+	downloads, pushed, api := plan.NewGate("downloads"), plan.NewGate("private registry"), plan.NewGate("API server")
+	balancers := c.Hosts(v1alpha1.RoleLoadBalancer)
+	hosts := slices.DeleteFunc(c.Hosts(v1alpha1.RoleMaster, v1alpha1.RoleEtcd, v1alpha1.RoleRegistry, v1alpha1.RoleWorker), func(h string) bool {
+		return slices.Contains(balancers, h)
+	})
+	nodes := c.Nodes()
+	if c.Kubeadm() { // a master that is none yet becomes a node by its join
+		fresh, _ := c.SplitMasters()
+		nodes = slices.DeleteFunc(nodes, func(h string) bool { return slices.Contains(fresh, h) })
+	}
+	return plan.Pipeline{Name: "apply", Parts: []plan.Part{
+		task.Keys(c),
+		plan.Parallel{downloads.Opens(task.Download(c)), task.Prepare(c, hosts)},
+		module.Registry(c, downloads, pushed),
+		module.LoadBalancers(c),
+		api.Opens(module.LiveControlPlane(c, downloads, pushed)),
+		module.LiveMachines(c, nodes, downloads, pushed, api),
 		module.Ready(c),
 	}}
 }

@@ -42,7 +42,7 @@ type Facts struct {
 	Keepalived     bool              `json:"keepalived"`   // runs
 	Docker         bool              `json:"docker"`       // Docker Engine runs
 	Compose        string            `json:"compose"`      // version of docker compose; empty: there is none
-	Running        []string          `json:"running"`      // kubexm's services that run: units of systemd, and pods by their manifests for the kubelet
+	Running        []string          `json:"running"`      // kubexm's services that run: units of systemd, and pods by their manifests for the kubelet; kubeadm where it has made a node
 	Enforcing      bool              `json:"enforcing"`    // SELinux refuses what its policy does not allow
 	Listening      map[int]string    `json:"listening"`    // TCP port: process that listens; empty: the kernel, as for NFS
 	Features       map[string]bool   `json:"features"`     // what the kernel can do, see Feature*
@@ -160,7 +160,7 @@ s nameservers; grep -s '^nameserver' /etc/resolv.conf
 s resolves; timeout 1 getent ahostsv4 "$(cat /proc/sys/kernel/hostname)" 2>/dev/null
 s proxy; if [ -n "${HTTP_PROXY:-}${http_proxy:-}${HTTPS_PROXY:-}${https_proxy:-}" ]; then echo set=yes; fi; echo "no=${NO_PROXY:-${no_proxy:-}}"
 s active; systemctl is-active %[3]s 2>/dev/null
-s pods; for f in /etc/kubernetes/manifests/*.yaml; do if [ -f "$f" ]; then echo "$f"; fi; done
+s pods; for f in /etc/kubernetes/manifests/*.yaml ` + StateDir + `/kubeadm; do if [ -f "$f" ]; then echo "$f"; fi; done
 s compose; /usr/bin/docker compose version --short 2>/dev/null
 s ufw; grep -si '^ENABLED=yes' /etc/ufw/ufw.conf
 s selinux; cat /sys/fs/selinux/enforce 2>/dev/null

@@ -81,8 +81,10 @@ func RegistryImages(c *cluster.Cluster, refs []string) plan.Task {
 }
 
 // Etcd runs the members, all at once.
-func Etcd(c *cluster.Cluster) plan.Task {
-	return on("etcd", c.Etcd(), func(h string) []step.Step {
+func Etcd(c *cluster.Cluster) plan.Task { return etcdTask(c, c.Etcd()) }
+
+func etcdTask(c *cluster.Cluster, hosts []string) plan.Task {
+	return on("etcd", hosts, func(h string) []step.Step {
 		return []step.Step{etcd.Programs(c, h), etcd.DataDir(c), etcd.MemberCerts(c, h), etcd.Service(c, h)}
 	})
 }
@@ -147,8 +149,8 @@ func kubeadmJoin(c *cluster.Cluster, h string) []step.Step {
 }
 
 // ControlPlanePrograms puts programs of the control plane on masters.
-func ControlPlanePrograms(c *cluster.Cluster, names ...string) plan.Task {
-	return on("programs", c.Masters(), func(h string) []step.Step {
+func ControlPlanePrograms(c *cluster.Cluster, hosts []string, names ...string) plan.Task {
+	return on("programs", hosts, func(h string) []step.Step {
 		var steps []step.Step
 		for _, n := range names {
 			steps = append(steps, controlplane.Programs(c, h, n))
@@ -158,8 +160,8 @@ func ControlPlanePrograms(c *cluster.Cluster, names ...string) plan.Task {
 }
 
 // APIServer runs the API server of masters.
-func APIServer(c *cluster.Cluster) plan.Task {
-	return on("apiserver", c.Masters(), func(h string) []step.Step { return apiServerSteps(c, h) })
+func APIServer(c *cluster.Cluster, hosts []string) plan.Task {
+	return on("apiserver", hosts, func(h string) []step.Step { return apiServerSteps(c, h) })
 }
 
 func apiServerSteps(c *cluster.Cluster, h string) []step.Step {
@@ -171,13 +173,13 @@ func apiServerSteps(c *cluster.Cluster, h string) []step.Step {
 }
 
 // ControllerManager runs the controller manager of masters.
-func ControllerManager(c *cluster.Cluster) plan.Task {
-	return on("controller-manager", c.Masters(), func(h string) []step.Step { return []step.Step{controlplane.ControllerManager(c, h)} })
+func ControllerManager(c *cluster.Cluster, hosts []string) plan.Task {
+	return on("controller-manager", hosts, func(h string) []step.Step { return []step.Step{controlplane.ControllerManager(c, h)} })
 }
 
 // Scheduler runs the scheduler of masters.
-func Scheduler(c *cluster.Cluster) plan.Task {
-	return on("scheduler", c.Masters(), func(h string) []step.Step { return []step.Step{controlplane.Scheduler(c, h)} })
+func Scheduler(c *cluster.Cluster, hosts []string) plan.Task {
+	return on("scheduler", hosts, func(h string) []step.Step { return []step.Step{controlplane.Scheduler(c, h)} })
 }
 
 // RBAC grants what kubeadm would have granted.
@@ -228,10 +230,11 @@ func Identity(c *cluster.Cluster) plan.Task {
 	return on("identity", []string{c.FirstMaster()}, func(string) []step.Step { return []step.Step{addon.Identity(c)} })
 }
 
-// LocalProxy runs the proxy of workers by which they reach the API servers.
+// LocalProxy runs the proxy of workers by which they reach the API servers, where that is how they do.
 func LocalProxy(c *cluster.Cluster, hosts []string) plan.Task {
 	const local = "127.0.0.1"
-	return on("proxy", hosts, func(h string) []step.Step {
+	workers := slices.DeleteFunc(slices.Clone(hosts), func(h string) bool { return c.Balancer() != v1alpha1.BalancerInternal || c.Host(h).Is(v1alpha1.RoleMaster) })
+	return on("proxy", workers, func(h string) []step.Step {
 		if c.Kubeadm() {
 			return []step.Step{loadbalancer.Pod(c, h, local)}
 		}
@@ -240,8 +243,8 @@ func LocalProxy(c *cluster.Cluster, hosts []string) plan.Task {
 }
 
 // LoadBalancers runs the load balancers in front of the masters.
-func LoadBalancers(c *cluster.Cluster) plan.Task {
-	return on("proxy", c.Hosts(v1alpha1.RoleLoadBalancer), func(h string) []step.Step {
+func LoadBalancers(c *cluster.Cluster, hosts []string) plan.Task {
+	return on("proxy", hosts, func(h string) []step.Step {
 		return []step.Step{loadbalancer.Packages(c, h), loadbalancer.Service(c, h, "*"), loadbalancer.Keepalived(c, h)}
 	})
 }
