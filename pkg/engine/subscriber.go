@@ -13,8 +13,8 @@ type Subscriber struct {
 	size   int
 	mu     sync.Mutex
 	queue  []Event
-	told   int   // events on progress in queue
-	missed int   // were left out after the last of queue
+	told   int // events on progress in queue
+	missed int // were left out after the last of queue
 	more   chan struct{}
 	closed bool
 }
