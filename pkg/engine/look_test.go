@@ -105,6 +105,8 @@ func TestLookIsOldAfterATry(t *testing.T) {
 				return nil
 			}
 			return &step.Change{Run: func(context.Context) error {
+				w.mu.Lock()
+				defer w.mu.Unlock()
 				delete(w.done, "2@a")
 				return fault.Transient(errBroken)
 			}}
