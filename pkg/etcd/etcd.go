@@ -173,7 +173,7 @@ func (c *Client) explain(doing string, err error) error {
 	case errors.As(err, &known):
 		passing = known.Code() == codes.Unavailable
 	case errors.Is(err, context.DeadlineExceeded), s.Code() == codes.DeadlineExceeded:
-		msg, passing = "no answer in time", true
+		msg, passing, err = "no answer in time", true, context.DeadlineExceeded
 	default:
 		msg, passing = s.Message(), s.Code() == codes.Unavailable
 	}

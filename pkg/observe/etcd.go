@@ -68,7 +68,7 @@ func (l *look) absent(host string, err error) error {
 
 func member(host string, s etcd.State, leader uint64) cluster.EtcdMember {
 	m := cluster.EtcdMember{
-		Host: host, Name: s.Name, ID: s.Member.ID, Healthy: s.Err == nil, Serves: s.Leader != 0, Leader: s.Member.ID == leader, Learner: s.Member.Learner,
+		Host: host, Name: s.Name, ID: s.Member.ID, Healthy: s.Err == nil, Stopped: s.Leader == 0 && !errors.Is(s.Err, context.DeadlineExceeded), Leader: s.Member.ID == leader, Learner: s.Member.Learner,
 		Version: s.Version, DBSize: s.DBSize, Behind: s.Behind,
 	}
 	if s.Err != nil {

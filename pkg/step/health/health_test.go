@@ -80,8 +80,8 @@ spec:
 
 // seen is that the first look found members of etcd broken.
 func (m *masters) seen(hosts ...string) {
-	for i, h := range hosts {
-		m.Observed.Members = append(m.Observed.Members, cluster.EtcdMember{Host: h, ID: uint64(i + 1)})
+	for _, h := range hosts {
+		m.Observed.Members = append(m.Observed.Members, cluster.EtcdMember{Host: h, Stopped: true})
 	}
 }
 
@@ -176,6 +176,7 @@ func closeIdle(t *testing.T, r *runner.Runner, m *masters) {
 		}
 		client.Close()
 	}
+	time.Sleep(time.Minute) // the ends of a connection wait for one another's last words
 }
 
 func TestHandOver(t *testing.T) {
