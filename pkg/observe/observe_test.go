@@ -113,6 +113,11 @@ func TestLook(t *testing.T) {
 			c.api.Version = "\x1b]0;owned\x07v1.37.0"
 			c.api.Failing = func() []string { return []string{"\x1b[31metcd"} }
 		},
+		"etcd is stopped": func(_ *testing.T, c *running) {
+			for _, m := range c.members {
+				c.etcd.Set(m, func(m *etcdtest.Member) { m.Down = true })
+			}
+		},
 		"nothing": func(_ *testing.T, c *running) {
 			for _, h := range c.All() {
 				c.unreach(h)
