@@ -28,9 +28,9 @@ type Observed struct {
 
 // EtcdMember is a member of etcd.
 type EtcdMember struct {
-	Host    string `json:"host,omitempty"` // empty: the configuration has no host for it
-	Name    string `json:"name,omitempty"` // empty: it has not started yet
-	ID      uint64 `json:"id,omitempty"`   // 0: the members' list was not to be had, or has not this one
+	Host    string `json:"host,omitempty"`      // empty: the configuration has no host for it
+	Name    string `json:"name,omitempty"`      // empty: it has not started yet
+	ID      uint64 `json:"id,omitempty,string"` // 0: the members' list was not to be had, or has not this one
 	Healthy bool   `json:"healthy"`
 	Stopped bool   `json:"stopped,omitempty"` // it takes no part: it refuses connections, or finds no leader; one that only does not answer may
 	Leader  bool   `json:"leader,omitempty"`
