@@ -182,7 +182,7 @@ func touched(dir string) (cleaned map[string]bool, err error) {
 		}
 		_, err = events(bufio.NewReader(f), nil, func(ev engine.Event) error {
 			switch {
-			case ev.Host == plan.Control:
+			case ev.Host == plan.Control || ev.Host == plan.API:
 			case r.Pipeline == "delete" && ev.What == (cleanup.Restored{}).String() && ev.Status != engine.Skipped:
 				cleaned[ev.Host] = true
 			case ev.Status == engine.Changed || ev.Status == engine.Failed:

@@ -13,9 +13,9 @@ import (
 	"github.com/kubexm/kubexm/pkg/step/kubelet"
 )
 
-// rolling sends hosts through a part one after the other, each behind the gate of the control plane, before and after it.
+// rolling sends hosts through a part one after the other, each behind a gate of the control plane, before and after it.
 // What was found broken comes first, last comes last.
-func rolling(c *cluster.Cluster, hosts []string, last string, part plan.Part) plan.Part {
+func rolling(c *cluster.Cluster, hosts []string, last string, gate func(*cluster.Cluster, string) step.Step, part plan.Part) plan.Part {
 	broken := slices.Concat(c.Observed.BrokenEtcd(), c.Observed.BrokenAPI())
 	rank := func(h string) int {
 		switch {
@@ -27,7 +27,7 @@ func rolling(c *cluster.Cluster, hosts []string, last string, part plan.Part) pl
 		return 1
 	}
 	order := slices.SortedStableFunc(slices.Values(hosts), func(a, b string) int { return rank(a) - rank(b) })
-	return plan.Batches{Order: order, Gate: func(h string) step.Step { return health.ControlPlane(c, h) }, Part: part}
+	return plan.Batches{Order: order, Gate: func(h string) step.Step { return gate(c, h) }, Part: part}
 }
 
 // LiveEtcd keeps the members of etcd: those that do not run yet start together, those that run change one by one. The
@@ -41,7 +41,7 @@ func LiveEtcd(c *cluster.Cluster) plan.Part {
 			return []step.Step{kubeadm.EtcdMember(c, h, kubeadmEtcd(c, h))}
 		})
 	}
-	return plan.Module{Parts: []plan.Part{begin, rolling(c, live, c.Observed.EtcdLeader(), plan.Scope{
+	return plan.Module{Parts: []plan.Part{begin, rolling(c, live, c.Observed.EtcdLeader(), health.ControlPlane, plan.Scope{
 		Name: "member", Part: member,
 		Begin: on("hand-over", live, func(h string) []step.Step { return []step.Step{health.HandOver(c, h)} }),
 	})}}
@@ -54,7 +54,7 @@ func KubeadmConfig(c *cluster.Cluster, hosts []string) plan.Task {
 
 // LiveMasters keeps the API server, controller manager and scheduler of masters that run, one by one.
 func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
-	return rolling(c, hosts, "", on("master", hosts, func(h string) []step.Step {
+	return rolling(c, hosts, "", health.Masters, on("master", hosts, func(h string) []step.Step {
 		if c.Kubeadm() {
 			return slices.Concat(masterPKI(c, h)[:1], []step.Step{
 				kubeadm.ControlPlane(c, h, kubeadmEtcd(c, h), etcdClient(c, h)...), step.APIReady{API: c.API(h)},

@@ -21,15 +21,15 @@ func Record(c *cluster.Cluster) step.Step {
 }
 
 // Hosts keeps the names of all hosts, of the API endpoint, of the private registry and of the
-// configuration's further hosts in /etc/hosts. kubeadm joins a host through the
-// first master; when the file joined is there the name of the endpoint leads where it is to lead.
+// configuration's further hosts in /etc/hosts. kubeadm joins a host through one
+// master; when the file joined is there the name of the endpoint leads where it is to lead.
 func Hosts(c *cluster.Cluster, host, joined string) step.Step {
 	block := step.Block{
 		Path: "/etc/hosts", Begin: "# BEGIN KubeXM Managed Block", End: "# END KubeXM Managed Block",
 		Content: hostLines(c, c.EndpointIP(host)), Mode: 0o644,
 	}
-	if first := c.IP(c.FirstMaster()); c.Kubeadm() && c.IsNode(host) && c.EndpointIP(host) != first {
-		block.Until, block.Meanwhile = joined, hostLines(c, first)
+	if master := c.IP(c.AnyMaster()); c.Kubeadm() && c.IsNode(host) && c.EndpointIP(host) != master {
+		block.Until, block.Meanwhile = joined, hostLines(c, master)
 	}
 	return block
 }
