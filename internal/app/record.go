@@ -60,7 +60,7 @@ func (s *session) record(pipe string, graph *plan.ExecutionGraph) (*record, erro
 		os.WriteFile(filepath.Join(r.dir, "graph.json"), data, 0o600),
 		os.WriteFile(filepath.Join(r.dir, resolvedFile), resolved, 0o600),
 		r.save())
-	if pipe == "create" { // what is deleted may differ from what was made
+	if pipe == "create" || pipe == "apply" { // what is deleted may differ from what was made
 		err = cmp.Or(err, durable.Write(filepath.Join(s.dir, adoptedFile), conf), durable.Write(filepath.Join(s.dir, resolvedFile), resolved))
 	}
 	if err != nil {

@@ -30,21 +30,19 @@ func rolling(c *cluster.Cluster, hosts []string, last string, part plan.Part) pl
 	return plan.Batches{Order: order, Gate: func(h string) step.Step { return health.ControlPlane(c, h) }, Part: part}
 }
 
-// LiveEtcd keeps the members of etcd: those that do not run yet start together, those that run change one by one. The
-// one that leads comes last, after it has handed over. Members in static pods begin with kubeadm's join.
+// LiveEtcd keeps the members of etcd that kubexm runs: those that do not run yet start together, those that run change one by
+// one. The one that leads comes last, after it has handed over.
 func LiveEtcd(c *cluster.Cluster) plan.Part {
-	fresh, live := c.Split("etcd", c.Etcd())
-	var begin plan.Part = etcdTask(c, fresh)
-	member := etcdTask(c, live)
-	if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm {
-		begin, member = plan.Module{}, on("etcd", live, func(h string) []step.Step {
-			return []step.Step{kubeadm.EtcdMember(c, h, kubeadmEtcd(c, h))}
-		})
+	if c.Spec.Etcd.Type != v1alpha1.TypeKubexm {
+		return plan.Module{}
 	}
-	return plan.Module{Parts: []plan.Part{begin, rolling(c, live, c.Observed.EtcdLeader(), plan.Scope{
-		Name: "member", Part: member,
-		Begin: on("hand-over", live, func(h string) []step.Step { return []step.Step{health.HandOver(c, h)} }),
-	})}}
+	fresh, live := c.Split("etcd", c.Etcd())
+	return plan.Module{Parts: []plan.Part{etcdTask(c, fresh), rolling(c, live, c.Observed.EtcdLeader(), member(c, etcdTask(c, live)))}}
+}
+
+// member is what changes members of etcd, which hand leadership over before.
+func member(c *cluster.Cluster, t plan.Task) plan.Part {
+	return plan.Scope{Name: "member", Part: t, Begin: on("hand-over", t.Hosts, func(h string) []step.Step { return []step.Step{health.HandOver(c, h)} })}
 }
 
 // KubeadmConfig brings to masters what kubeadm reads there when their static pods are made anew.
@@ -52,9 +50,10 @@ func KubeadmConfig(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("configuration", hosts, func(h string) []step.Step { return masterPKI(c, h)[1:] })
 }
 
-// LiveMasters keeps the API server, controller manager and scheduler of masters that run, one by one.
+// LiveMasters keeps the API server, controller manager and scheduler of masters that run, one by one; and first the
+// member of etcd on each, where that is kubeadm's.
 func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
-	return rolling(c, hosts, "", on("master", hosts, func(h string) []step.Step {
+	master := on("master", hosts, func(h string) []step.Step {
 		if c.Kubeadm() {
 			return slices.Concat(masterPKI(c, h)[:1], []step.Step{
 				kubeadm.ControlPlane(c, h, kubeadmEtcd(c, h), etcdClient(c, h)...), step.APIReady{API: c.API(h)},
@@ -65,7 +64,12 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 			all = append(all, controlplane.Programs(c, h, name))
 		}
 		return append(append(all, apiServerSteps(c, h)...), controlplane.ControllerManager(c, h), controlplane.Scheduler(c, h))
-	}))
+	})
+	if c.Spec.Etcd.Type != v1alpha1.TypeKubeadm {
+		return rolling(c, hosts, "", master)
+	}
+	etcd := on("etcd", hosts, func(h string) []step.Step { return []step.Step{kubeadm.EtcdMember(c, h, kubeadmEtcd(c, h))} })
+	return rolling(c, hosts, c.Observed.EtcdLeader(), plan.Module{Parts: []plan.Part{member(c, etcd), master}})
 }
 
 // LiveNodes keeps runtime, kubelet and kube-proxy of nodes that run: of one at first, then of a quarter at a time. The next
