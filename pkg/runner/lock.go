@@ -1,0 +1,58 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kubexm/kubexm/pkg/connector"
+)
+
+// LockTime is how long a lock outlives its last renewal.
+const LockTime = time.Minute
+
+// Holder is who works on a cluster.
+type Holder struct {
+	Token string // random, of letters and digits
+	Who   string // for people, one line
+}
+
+// HeldError is a lock that another holds.
+type HeldError struct{ Who string }
+
+func (e *HeldError) Error() string { return "another kubexm is at work: " + e.Who }
+
+// lockHeld is the exit status of a script that found another holder.
+const lockHeld = 73
+
+// Lock takes the lock of the host for LockTime, or renews it. Another that holds it is a *HeldError.
+func (r *Runner) Lock(ctx context.Context, h Holder) error {
+	out, err := r.Sh(ctx, fmt.Sprintf("%s%slock %s %d %s", state, lockScript, Quote(h.Token), int(LockTime.Seconds()), Quote(h.Who)))
+	if exit, ok := errors.AsType[*connector.ExitError](err); ok && exit.Code == lockHeld {
+		return &HeldError{out}
+	}
+	if err != nil {
+		return fmt.Errorf("taking the lock: %w", err)
+	}
+	return nil
+}
+
+// Unlock removes the lock of a holder, or whosever it is when the token is empty.
+func (r *Runner) Unlock(ctx context.Context, token string) error {
+	if _, err := r.Sh(ctx, state+lockScript+"unlock "+Quote(token)); err != nil {
+		return fmt.Errorf("removing the lock: %w", err)
+	}
+	return nil
+}
+
+// LockedBy returns whose the lock is; empty: nobody's. It may have expired.
+func (r *Runner) LockedBy(ctx context.Context) (Holder, error) {
+	out, err := r.Sh(ctx, state+lockScript+`held; printf '%s\n' "$token" "$holder"`)
+	if err != nil {
+		return Holder{}, fmt.Errorf("reading the lock: %w", err)
+	}
+	token, who, _ := strings.Cut(out, "\n")
+	return Holder{token, who}, nil
+}
