@@ -30,6 +30,7 @@ func Create(c *cluster.Cluster) plan.Pipeline {
 			module.LoadBalancers(c),
 		},
 		module.Ready(c),
+		module.Spare(c, task.Pruned(c, c.All())),
 	}}
 }
 

@@ -16,6 +16,7 @@ import (
 func New(p Pipeline) (*ExecutionGraph, error) {
 	b := &builder{g: &ExecutionGraph{Name: p.Name}, writer: map[any]ID{}, seen: map[ID]bool{}, open: map[*Gate][]ID{}, batches: map[string]*batch{}}
 	Module(p).build(b, "", nil, nil)
+	b.completeInventories()
 	return b.g, errors.Join(b.errs...)
 }
 

@@ -30,7 +30,7 @@ func on(name string, hosts []string, steps func(host string) []step.Step) plan.T
 func Prepare(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("prepare", hosts, func(h string) []step.Step {
 		all := slices.Concat(
-			[]step.Step{host.Record(c), host.Hosts(c, h, kubeadm.Done), host.System(h)}, host.NameServers(c),
+			[]step.Step{host.Record(c, h), host.Hosts(c, h, kubeadm.Done), host.System(h)}, host.NameServers(c),
 			[]step.Step{host.Packages(c, h)}, host.Zone(c), host.Clock(c, h),
 		)
 		if c.IsNode(h) { // else a load balancer, or a member of etcd
@@ -243,6 +243,22 @@ func AddonsReady(c *cluster.Cluster) plan.Task {
 	return on("addons", []string{c.FirstMaster()}, func(string) []step.Step {
 		return []step.Step{addon.FlannelReady(c), addon.CoreDNSReady(c)}
 	})
+}
+
+// Pruned takes from hosts what an earlier configuration, or an earlier kubexm, has made there, and what no step of the parts
+// before this one owns any more.
+func Pruned(c *cluster.Cluster, hosts []string) plan.Part {
+	return plan.Late{Name: "prune", Hosts: hosts, Steps: func(h string, owned []string) []step.Step {
+		f := c.Facts[h]
+		if f == nil || owned == nil { // not asked, or left alone
+			return nil
+		}
+		gone := step.Gone(f.Inventory, owned)
+		if gone == nil {
+			return nil
+		}
+		return []step.Step{step.Absent{What: "what nothing needs any more", Items: gone, Except: step.Kept(gone, owned)}, step.Inventory{Owns: owned}}
+	}}
 }
 
 // Clean takes the cluster off hosts.

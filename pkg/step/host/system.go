@@ -25,6 +25,7 @@ func Name(host string) step.Command {
 		Unless: `[ "$(cat ` + kernel + `)" = ` + n + ` ] && [ "$(cat /etc/hostname)" = ` + n + ` ]`,
 		Run: `if [ "$(cat ` + kernel + `)" != ` + n + ` ]; then note "sysctl kernel/hostname $(cat ` + kernel + `)"; echo ` + n + ` >` + kernel + `; fi
 keep /etc/hostname; echo ` + n + ` >/etc/hostname.kubexm; mv -fT /etc/hostname.kubexm /etc/hostname`,
+		Makes: []string{"path /etc/hostname", "sysctl kernel/hostname"},
 		Undo: putBack("/etc/hostname") + `
 while read -r verb k was; do if [ "$verb $k" = 'sysctl kernel/hostname' ]; then echo "$was" >` + kernel + `; break; fi; done <` + ledger,
 	}
@@ -47,6 +48,7 @@ func SELinux() step.Command {
 		Unless: `! ` + enforced + ` && ! ` + atBoot,
 		Run: `if ` + atBoot + `; then note 'selinux boot'; sed -i 's/^SELINUX=enforcing/SELINUX=disabled/' ` + conf + `; fi
 if ` + enforced + `; then note 'selinux now'; echo 0 >` + now + `; fi`,
+		Makes: []string{"selinux boot", "selinux now"},
 		Undo: `if grep -qx 'selinux boot' ` + ledger + `; then sed -i 's/^SELINUX=disabled/SELINUX=enforcing/' ` + conf + `; fi
 if grep -qx 'selinux now' ` + ledger + `; then echo 1 >` + now + `; fi`,
 	}
