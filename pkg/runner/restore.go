@@ -9,13 +9,13 @@ import (
 // Restore undoes everything that the ledger on the host lists, newest first:
 // what kubexm found is put back, what it added is removed. It works without
 // the configuration that made the changes. tell is told of packages that stay, as others
-// need them; nil: nobody. The lock of the host stays.
+// need them, or stay away; nil: nobody. The lock of the host stays.
 func (r *Runner) Restore(ctx context.Context, tell func(text string)) error {
 	return r.restore(ctx, "", tell)
 }
 
 // Undo is Restore of these lines of the ledger alone, which then forgets them but for those of
-// packages that stay. Lines that it does not have are passed over, so that it can be done again.
+// these packages. Lines that it does not have are passed over, so that it can be done again.
 func (r *Runner) Undo(ctx context.Context, tell func(text string), lines []string) error {
 	if len(lines) == 0 {
 		return nil // no lines would stand for all
@@ -29,7 +29,7 @@ func (r *Runner) restore(ctx context.Context, only string, tell func(text string
 		return fmt.Errorf("restoring what was there before: %w", err)
 	}
 	if out != "" && tell != nil {
-		tell("packages that others need stay: " + out)
+		tell(out)
 	}
 	return nil
 }

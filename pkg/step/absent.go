@@ -35,7 +35,9 @@ func (a Absent) Precheck(ctx context.Context, r *runner.Runner) (*Change, error)
 		},
 		Verify: func(ctx context.Context) error {
 			left, err := a.lines(ctx, r)
-			left = slices.DeleteFunc(left, func(l string) bool { return strings.HasPrefix(l, "package ") }) // others need it
+			left = slices.DeleteFunc(left, func(l string) bool { // others need it, or there is no room
+				return strings.HasPrefix(l, "package ") || strings.HasPrefix(l, "lost ")
+			})
 			if err == nil && len(left) > 0 {
 				err = fmt.Errorf("still there: %s", strings.Join(left, ", "))
 			}
@@ -53,11 +55,18 @@ func (a Absent) lines(ctx context.Context, r *runner.Runner) ([]string, error) {
 	covered := func(keys []string, key string) bool {
 		return slices.ContainsFunc(keys, func(k string) bool { return runner.Covers(k, key) })
 	}
-	var found []string
+	var found, lost []string
+	packages := false
 	for _, l := range all {
-		if key := runner.Key(l); covered(a.Items, key) && !covered(a.Except, key) {
+		if strings.HasPrefix(l, "lost ") {
+			lost = append(lost, l)
+		} else if key := runner.Key(l); covered(a.Items, key) && !covered(a.Except, key) {
 			found = append(found, l)
+			packages = packages || strings.HasPrefix(l, "package ")
 		}
+	}
+	if packages { // which had made room is not known; what there is no room for stays away
+		found = append(found, lost...)
 	}
 	return found, nil
 }

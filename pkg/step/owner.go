@@ -37,7 +37,7 @@ func pathsOf(files []File) []string {
 
 // pruned are the kinds of what goes when no step owns it any more. What else the ledger lists, as swap, kernel
 // parameters and packages that others brought along, stays until the cluster is deleted.
-var pruned = []string{"path", "block", "unit", "service", "package", "dir"}
+var pruned = []string{"path", "block", "unit", "service", "package", "enabled", "active", "dir"}
 
 // Gone returns the keys of what a host has that nothing owns any more, and those of the directories
 // that may be empty then.

@@ -116,7 +116,7 @@ if [ -n "$pkgs" ]; then
 			esac
 		done
 	done
-	echo $pkgs
+	if [ -n "$pkgs" ]; then echo "packages that others need stay:$pkgs"; fi
 fi
 
 # What had to make room for packages that are gone now is installed again, from files in lost where there are some,
@@ -132,26 +132,28 @@ for p in $lost; do
 done
 # shellcheck disable=SC2086 # a list
 again() { get install -y --no-install-recommends --no-remove $gone; }
-if [ -n "$gone" ] && ! { again || { get update && again; }; } >&2; then
+if [ -z "$gone" ] || { again || { get update && again; }; } >&2; then lost=''
+elif [ -z "$ONLY" ]; then
 	echo "packages that made room for kubexm's can not be installed again:$gone; install them by hand, or strike their lines in $L, and delete once more" >&2
 	exit 1
-fi
+else echo "packages that made room are not installed again, others of kubexm may still need it:$gone"; fi
 for s in $enabled; do systemctl -q enable "$s"; done >&2
 for s in $active; do systemctl start "$s" || [ $? = 5 ] || bad="$bad $s"; done >&2
 if [ -n "$bad" ]; then echo "not started again:$bad" >&2; exit 1; fi
 sync
 
 # The lock stays: the run that deletes still has it.
-if [ -z "${ONLY:-}" ]; then
+if [ -z "$ONLY" ]; then
 	for f in "$S"/* "$S"/.[!.]*; do case $f in "$S"/lock*) ;; *) rm -rf "$f" ;; esac; done
 	rmdir "$S" 2>/dev/null
 	exit 0
 fi
 
 # Lines that are undone go from the ledger before what they put back goes: without it, they would remove that. A package
-# that stayed keeps its line.
+# that stayed, or stayed away, keeps its line.
 whole || exit 1
 for p in $pkgs; do all=${all%%"package $p$N"*}${all#*"package $p$N"}; done
+for p in $lost; do all=${all%%"lost $p$N"*}${all#*"lost $p$N"}; done
 (while IFS= read -r l; do case $N$all in *"$N$l$N"*) ;; *) printf '%s\n' "$l" || exit 1 ;; esac; done) <"$L" >"$L.part" || exit 1
 safe "$L.part" && mv -f "$L.part" "$L" && safe "$L" || exit 1
 while IFS= read -r l; do case $l in 'path '*) v=${l#* }; rm -rf "$B$v" "$S/previous$v" "$S/sums$v" ;; esac; done <<END

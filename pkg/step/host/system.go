@@ -69,8 +69,12 @@ on() { if [ "$1" = ufw ] && ! grep -qsi '^ENABLED=yes' /etc/ufw/ufw.conf; then r
 // to stop what does not run would leave them.
 func off(what string, services ...string) step.Command {
 	each := "for s in " + strings.Join(services, " ") + "; do "
+	var makes []string
+	for _, s := range services {
+		makes = append(makes, "enabled "+s, "active "+s)
+	}
 	return step.Command{
-		What:   what,
+		What: what, Makes: makes,
 		Unless: on + each + `if on $s; then exit 1; fi; done`,
 		Run: on + each + `if on $s; then if rules $s; then systemctl start $s || :; fi; if boots $s; then note "enabled $s"; fi
 if systemctl is-active -q $s; then note "active $s"; fi; systemctl -q disable --now $s; fi; done`,
