@@ -59,7 +59,7 @@ func (o Options) create(ctx context.Context, built bool) (*Result, error) {
 		return nil, err
 	}
 	defer s.close()
-	s.built = built
+	s.built, s.exclusive = built, !o.DryRun
 	if err := s.checkCreate(ctx); err != nil {
 		return nil, err
 	}
@@ -120,6 +120,7 @@ func Delete(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	defer s.close()
+	s.exclusive = !o.DryRun
 	if err := s.checkUnchanged(emptied); err != nil {
 		return nil, err
 	}

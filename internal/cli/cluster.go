@@ -98,9 +98,8 @@ func (p *program) confirmDelete(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !terminal(p.in) {
-		err := fmt.Errorf("deleting cluster %s needs a confirmation, and there is no terminal to ask on", conf.Metadata.Name)
-		return usage(fault.Advise(err, "add --yes if you mean it"))
+	if err := p.mayAsk("deleting cluster " + conf.Metadata.Name); err != nil {
+		return err
 	}
 	fmt.Fprintf(p.err, "This deletes cluster %s with all its data, from:\n", conf.Metadata.Name)
 	for i, h := range conf.Spec.Hosts {
@@ -110,7 +109,21 @@ func (p *program) confirmDelete(ctx context.Context) error {
 		}
 		fmt.Fprintf(p.err, "  %s (%s)\n", h.Name, h.Address)
 	}
-	fmt.Fprintf(p.err, "Its certificates and kubeconfig on this machine are deleted, too.\nType the name of the cluster to go on: ")
+	fmt.Fprintf(p.err, "Its certificates and kubeconfig on this machine are deleted, too.\n")
+	return p.typed(ctx, conf.Metadata.Name)
+}
+
+// mayAsk refuses what needs a confirmation where nobody can be asked.
+func (p *program) mayAsk(what string) error {
+	if terminal(p.in) {
+		return nil
+	}
+	return usage(fault.Advise(fmt.Errorf("%s needs a confirmation, and there is no terminal to ask on", what), "add --yes if you mean it"))
+}
+
+// typed asks for the name of a cluster.
+func (p *program) typed(ctx context.Context, name string) error {
+	fmt.Fprintf(p.err, "Type the name of the cluster to go on: ")
 	answer := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(p.in).ReadString('\n') // an end of input is a no
@@ -120,8 +133,8 @@ func (p *program) confirmDelete(ctx context.Context) error {
 	case <-ctx.Done():
 		fmt.Fprintln(p.err)
 		return ctx.Err()
-	case name := <-answer:
-		if name != conf.Metadata.Name {
+	case typed := <-answer:
+		if typed != name {
 			return errDeclined
 		}
 		return nil
