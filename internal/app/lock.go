@@ -95,7 +95,7 @@ func take(f *os.File) (runner.Holder, error) {
 	if err != nil {
 		machine = "a machine without a name"
 	}
-	return runner.Holder{Token: token, Who: fmt.Sprintf("%s on %s, %s", userName(), machine, who)}, nil
+	return runner.Holder{Token: token, Known: true, Who: fmt.Sprintf("%s on %s, %s", userName(), machine, who)}, nil
 }
 
 // userName is who runs kubexm, by name where there is one.
@@ -106,20 +106,11 @@ func userName() string {
 	return fmt.Sprintf("user %d", os.Getuid())
 }
 
-// lockHosts takes the locks of all hosts that are connected, for what is about to change them, and keeps them until the
-// session is closed. Only another holder is an error: a host that is down must not stop what does not need it, nor a full
-// disk what makes room.
+// lockHosts takes the locks of all hosts that are connected and that kubexm has worked on, for what is about to change
+// them, and keeps all locks until the session is closed. Others have to be found fit before they are touched.
 func (s *session) lockHosts(ctx context.Context) error {
 	if !s.exclusive {
 		return nil
-	}
-	var other error
-	for _, e := range s.eachConnected(ctx, patience, func(ctx context.Context, r *runner.Runner) error { return r.Lock(ctx, s.holder) }) {
-		if held := (*runner.HeldError)(nil); errors.As(e, &held) {
-			other = fmt.Errorf("another kubexm is at work on cluster %s: %s (its lock is on host %s)", s.config.Metadata.Name, held.Who, e.Host)
-		} else if !isDown(e.Err) {
-			s.notice("warning: another kubexm would not be kept out: %v", e)
-		}
 	}
 	renewal, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var renewing sync.WaitGroup
@@ -130,6 +121,30 @@ func (s *session) lockHosts(ctx context.Context) error {
 		renewing.Wait()
 		_ = s.eachConnected(context.WithoutCancel(ctx), unlockTime, func(ctx context.Context, r *runner.Runner) error { return r.Unlock(ctx, s.holder.Token) }) // it expires
 		release()
+	}
+	return s.takeLocks(ctx, s.holder)
+}
+
+// lockFresh takes the locks of all hosts that lockHosts has left alone, too.
+func (s *session) lockFresh(ctx context.Context) error {
+	if !s.exclusive {
+		return nil
+	}
+	h := s.holder
+	h.Known = false
+	return s.takeLocks(ctx, h)
+}
+
+// takeLocks asks all hosts for their locks. Only another holder is an error: a host that is down must not stop what does
+// not need it, nor a full disk what makes room.
+func (s *session) takeLocks(ctx context.Context, h runner.Holder) error {
+	var other error
+	for _, e := range s.eachConnected(ctx, patience, func(ctx context.Context, r *runner.Runner) error { return r.Lock(ctx, h) }) {
+		if held := (*runner.HeldError)(nil); errors.As(e, &held) {
+			other = fmt.Errorf("another kubexm is at work on cluster %s: %s (its lock is on host %s)", s.config.Metadata.Name, held.Who, e.Host)
+		} else if !isDown(e.Err) {
+			s.notice("warning: another kubexm would not be kept out: %v", e)
+		}
 	}
 	return fault.Advise(other, "wait until it has ended; the lock of one that was killed expires after a minute, or is removed by: kubexm unlock"+s.Which())
 }

@@ -63,6 +63,9 @@ func (o Options) create(ctx context.Context, built bool) (*Result, error) {
 	if err := s.checkCreate(ctx); err != nil {
 		return nil, err
 	}
+	if err := s.lockFresh(ctx); err != nil {
+		return nil, err
+	}
 	graph, err := s.plan(pipeline.Create)
 	if err != nil {
 		return nil, err

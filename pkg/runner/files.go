@@ -40,14 +40,25 @@ func (r *Runner) Change(ctx context.Context, script string, files ...File) (stri
 	return strings.TrimRight(out.String(), "\n"), err
 }
 
-// change is Change with further shell functions at hand and with streams. An
-// error shows the script without the functions.
+// change is Change with further shell functions at hand and with streams.
 func (r *Runner) change(ctx context.Context, functions, script string, in io.Reader, out io.Writer) error {
-	err := r.Exec(ctx, "set -e\n"+state+ledgerScript+functions+script, in, out)
+	return r.call(ctx, "set -e\n"+state+ledgerScript+functions, script, in, out)
+}
+
+// call runs a script with shell functions at hand. An error shows the script without them.
+func (r *Runner) call(ctx context.Context, functions, script string, in io.Reader, out io.Writer) error {
+	err := r.Exec(ctx, functions+script, in, out)
 	if exit := (*connector.ExitError)(nil); errors.As(err, &exit) {
 		*exit = *connector.NewExitError(script, exit.Code, exit.Stderr)
 	}
 	return err
+}
+
+// ask is call with the output without its last newline.
+func (r *Runner) ask(ctx context.Context, functions, script string) (string, error) {
+	var out bytes.Buffer
+	err := r.call(ctx, functions, script, nil, &out)
+	return strings.TrimRight(out.String(), "\n"), err
 }
 
 // ReadFiles reads regular files in one round trip. A path that does not exist
@@ -61,7 +72,7 @@ func (r *Runner) ReadFiles(ctx context.Context, paths ...string) (map[string]Fil
 // script that changes nothing, without its last newline.
 func (r *Runner) Look(ctx context.Context, script string, paths ...string) (map[string]File, string, error) {
 	var out bytes.Buffer
-	err := r.Exec(ctx, lookScript+"files "+Quote(paths...)+"\n"+script, nil, &out)
+	err := r.call(ctx, lookScript, "files "+Quote(paths...)+"\n"+script, nil, &out)
 	if err != nil {
 		return nil, "", fmt.Errorf("reading files: %w", err)
 	}
@@ -141,7 +152,7 @@ func (r *Runner) Remove(ctx context.Context, paths ...string) error {
 
 // Exists returns those of the paths that exist.
 func (r *Runner) Exists(ctx context.Context, paths ...string) ([]string, error) {
-	out, err := r.Sh(ctx, lookScript+"exist "+Quote(paths...))
+	out, err := r.ask(ctx, lookScript, "exist "+Quote(paths...))
 	if err != nil {
 		return nil, fmt.Errorf("looking for %s: %w", strings.Join(paths, ", "), err)
 	}

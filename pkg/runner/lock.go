@@ -17,6 +17,7 @@ const LockTime = time.Minute
 type Holder struct {
 	Token string // random, of letters and digits
 	Who   string // for people, one line
+	Known bool   // does nothing on a host that kubexm has not worked on
 }
 
 // HeldError is a lock that another holds.
@@ -29,7 +30,11 @@ const lockHeld = 73
 
 // Lock takes the lock of the host for LockTime, or renews it. Another that holds it is a *HeldError.
 func (r *Runner) Lock(ctx context.Context, h Holder) error {
-	out, err := r.Sh(ctx, fmt.Sprintf("%s%slock %s %d %s", state, lockScript, Quote(h.Token), int(LockTime.Seconds()), Quote(h.Who)))
+	script := fmt.Sprintf(`lock "$TOKEN" %d "$HOLDER"`, int(LockTime.Seconds()))
+	if h.Known {
+		script = `[ ! -d "$S" ] || ` + script
+	}
+	out, err := r.ask(ctx, state+"TOKEN="+Quote(h.Token)+"\nHOLDER="+Quote(h.Who)+"\n"+lockScript, script)
 	if exit, ok := errors.AsType[*connector.ExitError](err); ok && exit.Code == lockHeld {
 		return &HeldError{out}
 	}
@@ -41,7 +46,7 @@ func (r *Runner) Lock(ctx context.Context, h Holder) error {
 
 // Unlock removes the lock of a holder, or whosever it is when the token is empty.
 func (r *Runner) Unlock(ctx context.Context, token string) error {
-	if _, err := r.Sh(ctx, state+lockScript+"unlock "+Quote(token)); err != nil {
+	if _, err := r.ask(ctx, state+lockScript, "unlock "+Quote(token)); err != nil {
 		return fmt.Errorf("removing the lock: %w", err)
 	}
 	return nil
@@ -49,10 +54,10 @@ func (r *Runner) Unlock(ctx context.Context, token string) error {
 
 // LockedBy returns whose the lock is; empty: nobody's. It may have expired.
 func (r *Runner) LockedBy(ctx context.Context) (Holder, error) {
-	out, err := r.Sh(ctx, state+lockScript+`held; printf '%s\n' "$token" "$holder"`)
+	out, err := r.ask(ctx, state+lockScript, `held; printf '%s\n' "$token" "$holder"`)
 	if err != nil {
 		return Holder{}, fmt.Errorf("reading the lock: %w", err)
 	}
 	token, who, _ := strings.Cut(out, "\n")
-	return Holder{token, who}, nil
+	return Holder{Token: token, Who: who}, nil
 }

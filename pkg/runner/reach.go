@@ -27,7 +27,7 @@ func (r *Runner) Reach(ctx context.Context, addresses []string) (tried map[strin
 		}
 		fmt.Fprintf(&tries, "try %s &\n", Quote(host, port))
 	}
-	out, err := r.Sh(ctx, fmt.Sprintf("PATIENCE=%d\n%s%swait", reachTime, reachScript, tries.String()))
+	out, err := r.ask(ctx, fmt.Sprintf("PATIENCE=%d\n%s", reachTime, reachScript), tries.String()+"wait")
 	if err != nil {
 		return nil, fmt.Errorf("trying ports of other hosts from %s: %w", r.Host, err)
 	}

@@ -24,7 +24,7 @@ func (r *Runner) Undo(ctx context.Context, tell func(text string), lines []strin
 }
 
 func (r *Runner) restore(ctx context.Context, only string, tell func(text string)) error {
-	out, err := r.Sh(ctx, state+"ONLY="+Quote(only)+"\n"+ledgerScript+restoreScript)
+	out, err := r.ask(ctx, state+"ONLY="+Quote(only)+"\n"+ledgerScript, restoreScript)
 	if err != nil {
 		return fmt.Errorf("restoring what was there before: %w", err)
 	}
@@ -37,7 +37,7 @@ func (r *Runner) restore(ctx context.Context, only string, tell func(text string
 // Ledger returns the lines of the ledger, in the order in which they were written. One that a full
 // disk has torn is left out.
 func (r *Runner) Ledger(ctx context.Context) ([]string, error) {
-	out, err := r.Sh(ctx, state+lookScript+"ledger")
+	out, err := r.ask(ctx, state+lookScript, "ledger")
 	if err != nil {
 		return nil, fmt.Errorf("reading the ledger: %w", err)
 	}

@@ -34,7 +34,7 @@ type Part struct {
 // Sums returns the checksums of files, and of their parts; a path of which there is nothing is
 // missing from the result.
 func (r *Runner) Sums(ctx context.Context, paths ...string) (map[string]Sum, error) {
-	out, err := r.Sh(ctx, state+sumsScript+"sums "+Quote(paths...))
+	out, err := r.ask(ctx, state+sumsScript, "sums "+Quote(paths...))
 	if err != nil {
 		return nil, fmt.Errorf("reading checksums: %w", err)
 	}
