@@ -45,8 +45,11 @@ func TestOwnsWhatIsNoted(t *testing.T) {
 			}
 		}
 	}
-	upload := step.Upload{Programs: []step.Programs{{Artifact: resource.Artifact{Component: "etcd"}, Dir: "/usr/local/bin"},
-		{Artifact: resource.Artifact{Component: "runc"}, Dir: "/opt/"}, {Artifact: resource.Artifact{Component: "cni-plugins"}, Dir: "/opt/cni/bin"}}}
+	upload := step.Upload{Programs: []step.Programs{
+		{Artifact: resource.Artifact{Component: "etcd"}, Dir: "/usr/local/bin"},
+		{Artifact: resource.Artifact{Component: "runc"}, Dir: "/opt/"},
+		{Artifact: resource.Artifact{Component: "cni-plugins"}, Dir: "/opt/cni/bin"},
+	}}
 	got, err := step.Owns(upload)
 	want := []string{"path /usr/local/bin/etcd", "path /usr/local/bin/etcdctl", "path /usr/local/bin/etcdutl", "path /opt/runc", "path /opt/cni/bin/[a-z]*"}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
