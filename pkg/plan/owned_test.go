@@ -15,7 +15,7 @@ func TestOwned(t *testing.T) {
 	late := map[string][]string{}
 	g, err := plan.New(plan.Pipeline{Name: "p", Parts: []plan.Part{
 		plan.Task{Name: "t", Hosts: []string{"a", "b"}, Steps: func(h string) []step.Step {
-			return []step.Step{step.Inventory{With: []step.File{{Path: "/own"}}, Has: []string{"path /old"}}, file("/" + h), plan.On("a", file("/for-" + h)), step.With(file("/z"), step.Options{})}
+			return []step.Step{step.Inventory{With: []step.File{{Path: "/own"}}, Has: []string{"path /old"}}, file("/" + h), plan.On("a", file("/for-"+h)), step.With(file("/z"), step.Options{})}
 		}},
 		plan.Late{Name: "late", Hosts: []string{"a", "c"}, Steps: func(h string, owned []string) []step.Step {
 			late[h] = owned

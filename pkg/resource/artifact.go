@@ -83,7 +83,6 @@ func New(component, version, arch string) (Artifact, error) {
 // String returns "etcd 3.6.14 amd64".
 func (a Artifact) String() string { return a.Component + " " + a.Version + " " + a.Arch }
 
-// key is the artifact's path in the store and its name in the lock file.
 // Names are the names on a machine of the programs of the artifact, or path.Match patterns of these.
 func (a Artifact) Names() ([]string, error) {
 	c, err := find(a.Component)
@@ -100,6 +99,7 @@ func (a Artifact) Names() ([]string, error) {
 	return names, nil
 }
 
+// key is the artifact's path in the store and its name in the lock file.
 func (a Artifact) key() string { return path.Join(a.Component, a.Version, a.Arch, a.File) }
 
 // expand fills in what a text of the table leaves open.
