@@ -71,6 +71,9 @@ type session struct {
 	hosts   map[string]*runner.Runner
 	release func()
 
+	exclusive bool          // hosts are changed: their locks are taken
+	holder    runner.Holder // of the locks, once the local one is taken
+
 	bastions map[connector.SSHConfig]func() (connector.Connector, error)
 }
 
@@ -184,7 +187,10 @@ func (s *session) connect(ctx context.Context) (err error) {
 
 // reach is connect, with the hosts that cannot be reached or asked left out.
 func (s *session) reach(ctx context.Context) (failed []*HostError, err error) {
-	failed, facts := s.ask(ctx)
+	failed, facts, err := s.ask(ctx)
+	if err != nil {
+		return nil, err
+	}
 	store, err := openStore(filepath.Dir(s.dir), s.source)
 	if err != nil {
 		return failed, err
@@ -194,13 +200,16 @@ func (s *session) reach(ctx context.Context) (failed []*HostError, err error) {
 }
 
 // ask connects to all hosts and gathers their facts.
-func (s *session) ask(ctx context.Context) (failed []*HostError, facts map[string]*runner.Facts) {
+func (s *session) ask(ctx context.Context) (failed []*HostError, facts map[string]*runner.Facts, err error) {
 	failed = s.dialAll(ctx)
+	if err := s.lockHosts(ctx); err != nil {
+		return nil, nil, err
+	}
 	facts, mute := s.gather(ctx)
 	if err := s.keepFacts(facts); err != nil {
 		s.notice("warning: what is known of the hosts cannot be kept for a later build: %v", err)
 	}
-	return append(failed, mute...), facts
+	return append(failed, mute...), facts, nil
 }
 
 // plan makes the graph of a pipeline.
@@ -216,8 +225,9 @@ func (s *session) plan(make func(*cluster.Cluster) plan.Pipeline) (*plan.Executi
 	return graph, nil
 }
 
-// close ends all connections and lets go of the lock.
+// close lets go of the locks and ends all connections.
 func (s *session) close() {
+	s.release()
 	for _, h := range s.hosts {
 		_ = h.Close() // nothing is owed to a connection that is given up
 	}
@@ -226,7 +236,6 @@ func (s *session) close() {
 			_ = c.Close()
 		}
 	}
-	s.release()
 }
 
 // RoundTrips returns how often each host was asked something.

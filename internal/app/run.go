@@ -61,8 +61,11 @@ func (o Options) create(ctx context.Context, built bool) (*Result, error) {
 		return nil, err
 	}
 	defer s.close()
-	s.built = built
+	s.built, s.exclusive = built, !o.DryRun
 	if err := s.checkBegin(ctx, "create"); err != nil {
+		return nil, err
+	}
+	if err := s.lockFresh(ctx); err != nil {
 		return nil, err
 	}
 	graph, err := s.plan(converge)
@@ -133,6 +136,7 @@ func Delete(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	defer s.close()
+	s.exclusive = !o.DryRun
 	if err := s.checkUnchanged(erased); err != nil {
 		return nil, err
 	}
