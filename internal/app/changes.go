@@ -6,10 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,16 +14,10 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
-	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/step/kubeadm"
 	"github.com/kubexm/kubexm/pkg/util/diff"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
-
-// resolvedFile is the configuration that the cluster was last made with, all
-// defaults filled in and no secret shown: what another kubexm takes for a default
-// is no change.
-const resolvedFile = "resolved.yaml"
 
 var (
 	// emptied are the directories that delete empties, and what says whether containerd is Docker's.
@@ -49,18 +40,15 @@ type change struct{ field, was, is string }
 
 func (c change) String() string { return fmt.Sprintf("spec.%s: %s -> %s", c.field, c.was, c.is) }
 
-// configs are the configuration that the cluster was last made with and the one of now. The first is nil where
-// there is none, or none any more: a power cut may have emptied its file.
+// configs are the configuration that the cluster was last made with and the one of now, with all defaults filled in and
+// no secret shown: what another kubexm takes for a default is no change. The first is nil where there is none, or none
+// any more: a power cut may have taken it from an older version.
 func (s *session) configs() (was, is []byte, err error) {
-	was, err = os.ReadFile(filepath.Join(s.dir, resolvedFile))
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(was) == 0 {
-		return nil, nil, nil
+	applied, err := s.records.Applied()
+	if err != nil || applied == nil || len(applied.Resolved) == 0 {
+		return nil, nil, err
 	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("reading the configuration that the cluster was begun with: %w", err)
-	}
-	is, err = config.Show(s.config)
-	return was, is, err
+	return applied.Resolved, s.resolved, nil
 }
 
 // changes compares the configuration with the one that the cluster was last made
@@ -84,7 +72,7 @@ func (s *session) changes() ([]change, error) {
 		host := hostOf(f)
 		gone := host != "" && now[host+".name"] == ""
 		if gone && reached == nil {
-			if reached, err = touched(s.dir); err != nil {
+			if reached, err = s.touched(); err != nil {
 				return nil, err
 			}
 		}
@@ -159,7 +147,7 @@ func (s *session) checkUnchanged(fixed *regexp.Regexp) error {
 		return nil
 	}
 	err = fmt.Errorf("the configuration changed in what a cluster cannot change after it was begun:\n  %s", joinLines(refused))
-	return fault.Exit(fault.Advise(err, "put the old values back ("+filepath.Join(s.dir, adoptedFile)+" has them), or delete the cluster first"), fault.ExitUsage)
+	return fault.Exit(fault.Advise(err, "put the old values back (kubexm config diff"+s.Which()+" shows them), or delete the cluster first"), fault.ExitUsage)
 }
 
 // checkInitialised refuses changes that kubeadm would have to bring to a control

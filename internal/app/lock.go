@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/util/durable"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
@@ -45,25 +45,43 @@ func (s *session) lock() error {
 		time.Sleep(20 * time.Millisecond)
 	}
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		holder, _ := os.ReadFile(path) // only to be told
 		f.Close()
-		err := fmt.Errorf("another kubexm is at work on cluster %s: %s", s.config.Metadata.Name, strings.TrimSpace(string(holder)))
+		err := fmt.Errorf("another kubexm is at work on cluster %s", s.config.Metadata.Name)
+		if held := s.holder(); held != nil {
+			err = fmt.Errorf("%w: %w", err, held)
+		}
 		return fault.Advise(err, "wait until it has ended")
 	}
 	if err != nil {
 		f.Close()
 		return fmt.Errorf("locking %s: %w", path, err)
 	}
-	note := fmt.Sprintf("process %d, since %s\n", os.Getpid(), time.Now().Format(time.DateTime))
-	if err := errors.Join(f.Truncate(0), writeAt(f, note)); err != nil {
-		f.Close()
-		return durable.Advise(fmt.Errorf("locking %s: %w", path, err))
+	s.release, s.alone = func() { f.Close() }, true
+	if err = s.remember(true); err == nil {
+		err = s.records.Lease(leaseCluster, holder(), 0) // the kernel guards it
 	}
-	s.release = func() { f.Close() }
-	return nil
+	if err != nil {
+		s.close()
+	}
+	return err
 }
 
-func writeAt(f *os.File, text string) error {
-	_, err := f.WriteAt([]byte(text), 0)
-	return err
+// leaseCluster is the lease of who works on the cluster.
+const leaseCluster = "cluster"
+
+// holder is this process, as others are told of it.
+func holder() string {
+	host, _ := os.Hostname() // without one the number has to do
+	return fmt.Sprintf("process %d on %s", os.Getpid(), host)
+}
+
+// holder is who works on the cluster; nil: not known.
+func (s *session) holder() *store.Held {
+	records, err := s.openRecords(s.dir, false, false)
+	if err != nil {
+		return nil
+	}
+	defer records.Close()
+	held, _ := records.Holder(leaseCluster) // only to be told
+	return held
 }

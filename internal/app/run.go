@@ -31,7 +31,6 @@ var ErrStopped = errors.New("stopped before the end")
 // Result is how a use case that runs a pipeline ended.
 type Result struct {
 	Run        string           `json:"run,omitempty"` // name of the run; empty for a dry run
-	Dir        string           `json:"dir,omitempty"` // of the record of the run
 	Cluster    string           `json:"cluster"`
 	Kubeconfig string           `json:"kubeconfig,omitempty"` // path, where the cluster has one
 	Missing    []string         `json:"missing,omitempty"`    // hosts that could not be reached and were left out
@@ -161,7 +160,7 @@ func Delete(ctx context.Context, o Options) (*Result, error) {
 
 // left lists the hosts on which something of the cluster may still be.
 func (s *session) left(unreached []*HostError) (hosts []string, err error) {
-	cleaned, err := touched(s.dir)
+	cleaned, err := s.touched()
 	for h, done := range cleaned {
 		if !done || slices.ContainsFunc(unreached, func(e *HostError) bool { return e.Host == h }) {
 			hosts = append(hosts, h)
@@ -227,9 +226,9 @@ func (s *session) run(ctx context.Context, name string, graph *plan.ExecutionGra
 	}
 	if !s.DryRun {
 		if rec, err = s.record(name, graph); err != nil {
-			return nil, durable.Advise(fmt.Errorf("recording the run: %w", err))
+			return nil, err
 		}
-		res.Run, res.Dir = rec.ID, rec.dir
+		res.Run = rec.ID
 		e.Sink = rec.sink(s.Sink)
 	}
 	if s.Begin != nil { // once there is something to go on with
@@ -262,14 +261,14 @@ func (s *session) writeKubeconfig() (string, error) {
 // forget removes what a deleted cluster leaves on the control machine, but for
 // the record of its runs and the host keys of its machines.
 func (s *session) forget() error {
-	built, err := s.builtDirs()
+	built, err := s.records.Built()
 	if err != nil {
 		return err
 	}
-	for _, f := range slices.Concat(s.cluster.All(), s.stale(built), []string{"certs", "admin.conf", adoptedFile, resolvedFile, factsFile, builtFile, objectsDir}) {
+	for _, f := range slices.Concat(s.cluster.All(), s.stale(built), []string{"certs", "admin.conf", objectsDir}) {
 		if err := os.RemoveAll(filepath.Join(s.dir, f)); err != nil {
 			return fmt.Errorf("removing what belonged to the cluster: %w", err)
 		}
 	}
-	return nil
+	return s.records.Forget() // last: until then it is known what there is to remove
 }

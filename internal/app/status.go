@@ -3,15 +3,12 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
+	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/cluster"
-	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
 // ClusterStatus is how a cluster is.
@@ -26,7 +23,7 @@ type ClusterStatus struct {
 	ControlPlane []Component `json:"controlPlane,omitempty"`
 	Addons       []Addon     `json:"addons,omitempty"`
 	Certificate  *Expiry     `json:"certificate,omitempty"` // the one on the hosts that expires first
-	LastRun      *Run        `json:"lastRun,omitempty"`
+	LastRun      *store.Run  `json:"lastRun,omitempty"`
 	Problems     []string    `json:"problems,omitempty"` // what is not as it should be
 }
 
@@ -65,11 +62,15 @@ type Expiry struct {
 
 // checkMade refuses to look at a cluster that was not made.
 func (s *session) checkMade() error {
-	if _, err := os.Stat(filepath.Join(s.dir, resolvedFile)); !errors.Is(err, fs.ErrNotExist) {
-		return nil
+	err := s.remember(false)
+	var applied *store.Revision
+	if err == nil {
+		applied, err = s.records.Applied()
 	}
-	err := fmt.Errorf("there is no cluster %s: nothing of it is in %s", s.config.Metadata.Name, s.dir)
-	return fault.Advise(err, "make it with kubexm create cluster, or name the --workdir that it was made in")
+	if errors.Is(err, fs.ErrNotExist) || err == nil && applied == nil {
+		return s.noCluster(s.config.Metadata.Name)
+	}
+	return err
 }
 
 // Status looks how a cluster is. What cannot be asked is told as a problem; an
@@ -97,12 +98,11 @@ func Status(ctx context.Context, o Options) (*ClusterStatus, error) {
 		Cluster: s.config.Metadata.Name, Kubernetes: s.config.Spec.Kubernetes.Version, Type: s.config.Spec.Kubernetes.Type, Endpoint: s.cluster.Endpoint(),
 	}}
 	p.all(ctx, failed)
-	runs, err := runsIn(s.dir)
+	last, err := (&past{s.records, s.dir, s.config.Metadata.Name, s.Options}).run("")
 	if err != nil {
 		p.problem("%v", err)
-	}
-	if len(runs) > 0 {
-		p.st.LastRun = &runs[len(runs)-1]
+	} else {
+		p.st.LastRun = &last
 	}
 	slices.Sort(p.st.Problems)
 	p.st.Healthy = len(p.st.Problems) == 0

@@ -30,6 +30,7 @@ var layers = [][]string{
 	{"pkg/engine", "pkg/task"},
 	{"pkg/module"},
 	{"pkg/pipeline"},
+	{"internal/store"},
 	{"internal/app"},
 	{"internal/cli/style"},
 	{"internal/cli/*"},
@@ -49,6 +50,7 @@ var reserved = map[string][]string{
 	"golang.org/x/crypto/ssh/": {"pkg/connector", "pkg/signature"},
 	"github.com/spf13/cobra/":  {"internal/cli", "cmd/*"},
 	"k8s.io/client-go/":        {"pkg/kube", "pkg/pki"},
+	"modernc.org/sqlite/":      {"internal/store"},
 	"mvdan.cc/sh/v3/":          {},
 	"testing":                  {},
 }

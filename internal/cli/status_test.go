@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/internal/cli/style"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
@@ -34,7 +35,7 @@ func TestStatus(t *testing.T) {
 		Nodes: nodes, ControlPlane: parts("node1", true),
 		Addons:      []app.Addon{{Name: "kube-system/coredns", Ready: 2, Wanted: 2}},
 		Certificate: &app.Expiry{Host: "node1", Path: "/etc/kubernetes/pki/apiserver.crt", Expires: now.AddDate(1, 0, 0)},
-		LastRun:     &app.Run{ID: "20260102T030405.000Z-create", Result: "ok"},
+		LastRun:     &store.Run{ID: "20260102T030405.000Z-create", Result: "ok"},
 	}
 	badly := well
 	badly.Healthy, badly.Server = false, "v1.36.4"
