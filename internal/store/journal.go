@@ -14,8 +14,8 @@ const flushAfter = 200 * time.Millisecond
 // after flushAfter. What cannot be written, as on a full disk, is kept and tried again with what follows. A killed
 // process takes the events with it that came since the last write.
 type Journal struct {
-	runs Runs
-	run  Run
+	to  appender
+	run Run
 
 	mu      sync.Mutex
 	waiting []engine.Event
@@ -24,9 +24,14 @@ type Journal struct {
 	err     error // of the last write
 }
 
+// appender is the part of Runs that a journal needs.
+type appender interface {
+	Append(run Run, events []engine.Event) error
+}
+
 // NewJournal begins the journal of a run. It must be closed.
-func NewJournal(runs Runs, run Run) *Journal {
-	j := &Journal{runs: runs, run: run, wake: make(chan bool, 1), done: make(chan struct{})}
+func NewJournal(to appender, run Run) *Journal {
+	j := &Journal{to: to, run: run, wake: make(chan bool, 1), done: make(chan struct{})}
 	go j.loop()
 	return j
 }
@@ -95,7 +100,7 @@ func (j *Journal) flush() {
 	if len(some) == 0 {
 		return
 	}
-	if j.err = j.runs.Append(j.run, some); j.err != nil {
+	if j.err = j.to.Append(j.run, some); j.err != nil {
 		return
 	}
 	j.mu.Lock()

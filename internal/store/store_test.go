@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -256,6 +257,18 @@ func TestOpen(t *testing.T) {
 			_, err = f.WriteAt(make([]byte, 3000), 100)
 			must(t, errors.Join(err, f.Close()))
 		}, want: "kubexm.db is damaged", advice: "move it away"},
+		"newer": {spoil: func(t *testing.T, dir string) {
+			db, err := sql.Open("sqlite", made(t, dir))
+			must(t, err)
+			_, err = db.Exec("PRAGMA user_version = 1000")
+			must(t, errors.Join(err, db.Close()))
+		}, want: "kubexm.db was written by a newer kubexm", advice: "use that one"},
+		"another's": {spoil: func(t *testing.T, dir string) {
+			db, err := sql.Open("sqlite", filepath.Join(dir, store.File))
+			must(t, err)
+			_, err = db.Exec("CREATE TABLE bookmarks (url)")
+			must(t, errors.Join(err, db.Close()))
+		}, want: "kubexm.db is not a database of kubexm", advice: "move it away"},
 		"network": {spoil: func(t *testing.T, dir string) { made(t, dir) }, on: "nfs4", want: "is on a network file system (nfs4)", advice: "--workdir DIR", code: fault.ExitUsage},
 		"sshfs":   {spoil: func(t *testing.T, dir string) { made(t, dir) }, on: "fuse.sshfs", want: "network file system", advice: "--workdir DIR", code: fault.ExitUsage},
 	} {
