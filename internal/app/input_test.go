@@ -354,7 +354,7 @@ var troubles = map[string]trouble{
 		}
 		return isGone(a, "node1", "node2", "node3")
 	}},
-	"resume without run":  {prep: func(_ *world, a *attempt) { a.Resume = true }},
+	"resume without run": {prep: func(_ *world, a *attempt) { a.Resume = true }},
 	"resume after the clock was set back": {prep: func(w *world, a *attempt) {
 		made(with("", ""))(w, a) // in the year 2000, where bubbles begin
 		w.older(false)

@@ -48,7 +48,7 @@ func (s *session) lock() error {
 		f.Close()
 		err := fmt.Errorf("another kubexm is at work on cluster %s", s.config.Metadata.Name)
 		if held := s.holder(); held != nil {
-			err = fmt.Errorf("%w: %w", err, held)
+			err = fmt.Errorf("%w: %s", err, held)
 		}
 		return fault.Advise(err, "wait until it has ended")
 	}

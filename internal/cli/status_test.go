@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/kubexm/kubexm/internal/app"
-	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/internal/cli/style"
+	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 

@@ -97,7 +97,7 @@ func (d *database) Lease(name, holder string, ttl time.Duration) error {
 			return err
 		}
 		if held != nil && held.Holder != holder && now.Before(held.Until) {
-			return held
+			return &HeldError{*held}
 		}
 		_, err = tx.Exec("INSERT INTO lease (name, holder, since, until) VALUES (?, ?, ?, ?) "+
 			"ON CONFLICT DO UPDATE SET since = iif(holder = excluded.holder, since, excluded.since), holder = excluded.holder, until = excluded.until",

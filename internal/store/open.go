@@ -137,15 +137,14 @@ func (d *database) Close() error {
 const application = 0x6b786d00
 
 // migrations bring a database from the version that is their index to the next one.
-func migrations() []string {
-	return []string{`
-		CREATE TABLE run (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, record TEXT NOT NULL, graph BLOB);
-		CREATE TABLE event (run INTEGER NOT NULL, number INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (run, number)) WITHOUT ROWID;
-		CREATE TABLE revision (run INTEGER PRIMARY KEY, applied INTEGER NOT NULL, secret INTEGER NOT NULL, given BLOB, resolved BLOB NOT NULL);
-		CREATE TABLE note (kind TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (kind, name)) WITHOUT ROWID;
-		CREATE TABLE lease (name TEXT PRIMARY KEY, holder TEXT NOT NULL, since INTEGER NOT NULL, until INTEGER NOT NULL) WITHOUT ROWID`,
-	}
-}
+func migrations() []string { return []string{tables} }
+
+const tables = `
+CREATE TABLE run (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, record TEXT NOT NULL, graph BLOB);
+CREATE TABLE event (run INTEGER NOT NULL, number INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (run, number)) WITHOUT ROWID;
+CREATE TABLE revision (run INTEGER PRIMARY KEY, applied INTEGER NOT NULL, secret INTEGER NOT NULL, given BLOB, resolved BLOB NOT NULL);
+CREATE TABLE note (kind TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (kind, name)) WITHOUT ROWID;
+CREATE TABLE lease (name TEXT PRIMARY KEY, holder TEXT NOT NULL, since INTEGER NOT NULL, until INTEGER NOT NULL) WITHOUT ROWID`
 
 // migrate brings the schema up to date. Reading it finds files that are no database, cut short or damaged where it counts most.
 func (d *database) migrate() error {

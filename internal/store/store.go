@@ -3,6 +3,7 @@
 package store
 
 import (
+	"io"
 	"time"
 
 	"github.com/kubexm/kubexm/pkg/engine"
@@ -17,7 +18,7 @@ type Store interface {
 	Revisions
 	Hosts
 	Leases
-	Close() error
+	io.Closer
 }
 
 // Runs is the history of a cluster.
@@ -67,7 +68,7 @@ type Hosts interface {
 
 // Leases say who works on what.
 type Leases interface {
-	// Lease takes or renews a lease for as long as ttl. A *Held error tells of another holder whose time is not over.
+	// Lease takes or renews a lease for as long as ttl. A *HeldError tells of another holder whose time is not over.
 	// With no ttl it only tells who holds what is guarded by other means.
 	Lease(name, holder string, ttl time.Duration) error
 	// Holder returns who took a lease last and did not give it back; nil: nobody.
@@ -98,15 +99,20 @@ type Revision struct {
 	Resolved []byte `json:"-"` // with all defaults, without secrets; empty: lost by an older version
 }
 
-// Held is a lease of somebody else.
+// Held is a lease that somebody has.
 type Held struct {
 	Name, Holder string
 	Since, Until time.Time
 }
 
-func (h *Held) Error() string {
+func (h Held) String() string {
 	return h.Holder + ", since " + h.Since.Local().Format(time.DateTime) //nolint:gosmopolitan // for people on this machine
 }
+
+// HeldError is a lease that somebody else has.
+type HeldError struct{ Held }
+
+func (e *HeldError) Error() string { return "held by " + e.String() }
 
 // stamp is the form of the time that the name of a run begins with.
 const stamp = "20060102T150405.000Z"

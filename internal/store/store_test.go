@@ -213,7 +213,7 @@ func TestLease(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		must(t, st.Lease("cluster", "a", time.Minute))
 		time.Sleep(59 * time.Second)
-		var other *store.Held
+		var other *store.HeldError
 		if err := st.Lease("cluster", "b", time.Minute); !errors.As(err, &other) || other.Holder != "a" || !other.Since.Equal(begun) {
 			t.Errorf("taken: %v", err)
 		}
@@ -338,4 +338,3 @@ func TestTogether(t *testing.T) {
 		t.Errorf("%d runs", len(runs))
 	}
 }
-
