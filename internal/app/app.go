@@ -22,6 +22,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 // Options are what every use case can be told.
@@ -33,9 +34,13 @@ type Options struct {
 	DryRun        bool
 	Resume        bool
 	NoRollBack    bool
-	Force         bool     // delete: also without the cluster's keys, and without machines that cannot be reached
-	SkipPreflight []string // names of checks
-	AllowMissing  bool     // create, plan, preflight: without workers that cannot be reached
+	Rollback      engine.Rollback // when a step fails; "": RollbackHost
+	Force         bool            // delete: also without the cluster's keys, and without machines that cannot be reached
+	SkipPreflight []string        // names of checks
+	AllowMissing  bool            // create, plan, preflight: without workers that cannot be reached
+
+	// Confirm asks whether to delete a cluster of which no machine was reached; an error is a no. nil: no.
+	Confirm func(ctx context.Context, cluster, why string) error
 
 	Notice func(text string)                            // told what is going on aside from events, at any time; nil: nobody
 	Begin  func(cluster string, g *plan.ExecutionGraph) // told the plan before it runs; nil: nobody
@@ -52,26 +57,25 @@ type Options struct {
 
 func (o *Options) notice(format string, args ...any) {
 	if o.Notice != nil {
-		o.Notice(fmt.Sprintf(format, args...))
+		o.Notice(human.Clean(fmt.Sprintf(format, args...))) // it may have words of a host
 	}
 }
 
 // session is one use of a cluster.
 type session struct {
 	*Options
-	config   *v1alpha1.Cluster
-	file     string          // the configuration was read from
-	given    []byte          // its text, where it was read from the records
-	resolved []byte          // with all defaults and without secrets, as it is shown
-	built    bool            // all is there that hosts get from this machine: nothing is to be fetched
-	dir      string          // of the cluster on the control machine
-	alone    bool            // the cluster's lock is held
-	records  store.Store     // nil: not opened
-	source   v1alpha1.Source // with its secrets, once something may be fetched
-	cluster  *cluster.Cluster
-	mu       sync.Mutex // guards what many goroutines gather
-	hosts    map[string]*runner.Runner
-	release  func()
+	config  *v1alpha1.Cluster
+	file    string          // the configuration was read from
+	given   []byte          // its text, where it was read from the records
+	built   bool            // all is there that hosts get from this machine: nothing is to be fetched
+	dir     string          // of the cluster on the control machine
+	alone   bool            // the cluster's lock is held
+	records store.Store     // nil: not opened
+	source  v1alpha1.Source // with its secrets, once something may be fetched
+	cluster *cluster.Cluster
+	mu      sync.Mutex // guards what many goroutines gather
+	hosts   map[string]*runner.Runner
+	release func()
 
 	bastions map[connector.SSHConfig]func() (connector.Connector, error)
 }
@@ -165,10 +169,6 @@ func open(ctx context.Context, o *Options) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	resolved, err := config.Show(conf)
-	if err != nil {
-		return nil, err
-	}
 	warnings, err := config.ResolveSecrets(ctx, conf, localOutput)
 	for _, w := range warnings {
 		o.notice("warning: %s", w)
@@ -180,7 +180,7 @@ func open(ctx context.Context, o *Options) (*session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the work directory: %w", err)
 	}
-	return &session{Options: o, config: conf, file: file, given: given, resolved: resolved, dir: filepath.Join(work, conf.Metadata.Name), source: v1alpha1.Source{Offline: true}, release: func() {}}, nil
+	return &session{Options: o, config: conf, file: file, given: given, dir: filepath.Join(work, conf.Metadata.Name), source: v1alpha1.Source{Offline: true}, release: func() {}}, nil
 }
 
 // resolveSource reads the secrets of a source, which only what fetches needs.
@@ -240,7 +240,11 @@ func (s *session) ask(ctx context.Context) (failed []*HostError, facts map[strin
 
 // plan makes the graph of a pipeline.
 func (s *session) plan(make func(*cluster.Cluster) plan.Pipeline) (*plan.ExecutionGraph, error) {
-	graph, err := plan.New(make(s.cluster))
+	pipe := make(s.cluster)
+	key, err := s.cluster.Certs.PlanKey()
+	s.cluster.Check(err)
+	pipe.Key = key
+	graph, err := plan.New(pipe)
 	if err := errors.Join(s.cluster.Err(), err); err != nil {
 		return nil, fmt.Errorf("planning: %w", err)
 	}

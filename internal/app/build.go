@@ -55,7 +55,7 @@ func Build(ctx context.Context, o Options) (*Built, error) {
 		return nil, err
 	}
 	defer s.close()
-	if err := s.checkUnchanged(begun); err != nil {
+	if err := s.checkUnchanged(refused); err != nil {
 		return nil, err
 	}
 	facts, err := s.records.Facts()
@@ -81,6 +81,9 @@ func Build(ctx context.Context, o Options) (*Built, error) {
 	files, err := render(graph)
 	if err != nil {
 		return nil, err
+	}
+	if err := s.cluster.Certs.Flush(); err != nil {
+		return nil, fmt.Errorf("writing the keys of the cluster: %w", err)
 	}
 	changed, err := s.writeBuilt(files)
 	if err != nil {

@@ -41,7 +41,7 @@ func TestHarbor(t *testing.T) {
 				t.Errorf("push: %+v, %v; want %d changed", res, err, want)
 			}
 		}
-		w.health("true")
+		w.health()
 		if is := w.status(w.attempt(t.Context())); !strings.Contains(is, "- healthy: true\n  host: node4\n  name: registry\n") {
 			t.Errorf("status:\n%s", is)
 		}

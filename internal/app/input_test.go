@@ -278,16 +278,18 @@ var troubles = map[string]trouble{
 		}
 		return err
 	}},
-	"other network":          {prep: made(with("network: {", "network: {podCIDR: 10.100.0.0/16, "))},
-	"other version":          {prep: made(with("version: v1.37.1", "version: v1.36.4"))},
-	"other kubelet settings": {prep: made(with("type: kubeadm,", "type: kubeadm, maxPods: 50,"))},
+	"other network": {prep: made(with("network: {", "network: {podCIDR: 10.100.0.0/16, "))},
+	"other version": {prep: made(with("version: v1.37.1", "version: v1.36.4"))},
 	"other kubelet settings, begun": {prep: func(w *world, a *attempt) {
 		begun(with("type: kubeadm,", "type: kubeadm, maxPods: 50,"))(w, a)
 		a.Resume = false
 	}, run: fine},
-	"other name of the API": {prep: made(with("spec:\n", "spec:\n  loadBalancer: {domain: other.local}\n"))},
-	"a host less":           {prep: made(smaller)},
-	"a new label":           {prep: made(with("roles: [worker]}", "roles: [worker], labels: {a: b}}")), run: fine},
+	"other port of the API": {prep: made(with("spec:\n", "spec:\n  loadBalancer: {port: 8443}\n"))},
+	"roles and network at once": {prep: made(func(config string) string {
+		return with("network: {", "network: {serviceCIDR: 10.96.0.0/16, ")(with("roles: [worker]}", "roles: [worker, registry]}")(config))
+	})},
+	"a host less": {prep: made(smaller)},
+	"a new label": {prep: made(with("roles: [worker]}", "roles: [worker], labels: {a: b}}")), run: fine},
 	"elsewhere, same name": {prep: func(w *world, a *attempt) {
 		made(with("", ""))(w, a)
 		a.Workdir = w.TempDir()
@@ -370,6 +372,12 @@ var troubles = map[string]trouble{
 		w.unfinished()
 		a.Resume = true
 	}},
+	"resume with another password": {prep: func(w *world, a *attempt) {
+		text, err := os.ReadFile(w.file)
+		w.must(err)
+		w.configure(with("spec:\n", "spec:\n  registry: {auth: {registry.example.com: {username: ops, password: one}}}\n")(string(text)))
+		begun(with("password: one", "password: two"))(w, a)
+	}},
 	"resume changed": {prep: begun(with("type: kubeadm,", "type: kubeadm, maxPods: 50,"))},
 	"delete another's": {prep: func(w *world, _ *attempt) {
 		w.hosts["node2"].Put("/var/lib/kubexm/env", "cluster=other\n", 0o644)
@@ -397,6 +405,7 @@ func TestTroubles(t *testing.T) {
 	withoutRace(t)
 	all := maps.Clone(troubles)
 	maps.Copy(all, keyTroubles)
+	maps.Copy(all, identityTroubles)
 	for name, c := range all {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -116,7 +116,8 @@ func Preflight(ctx context.Context, o Options) (*Fitness, error) {
 
 // findings are what the facts of the hosts tell, an external etcd, and where nothing is to be fetched the store.
 func (s *session) findings(ctx context.Context) ([]cluster.Finding, error) {
-	if _, err := s.cluster.Certs.Pin(pki.Kubernetes); err != nil {
+	_, err := s.cluster.Certs.RecordedID()
+	if err := cmp.Or(err, s.cluster.Certs.Check(pki.Kubernetes)); err != nil {
 		return nil, err // no machine is at fault
 	}
 	lacked, err := s.tryPackages(ctx)
@@ -220,29 +221,29 @@ func (s *session) preflight(ctx context.Context) error {
 }
 
 // checkOwner refuses to work on machines that belong to another cluster, and tells which
-// belong to none. Where the cluster's keys are lost, force takes its name for proof: where there
-// are keys, machines of the same name that know others may be somebody else's.
+// belong to none. Where the cluster's ID is lost, force takes its name for proof: where there
+// is one, machines of the same name that know another may be somebody else's.
 func (s *session) checkOwner(force bool) (nobodys []string, err error) {
-	pin, err := s.cluster.Certs.Pin(pki.Kubernetes)
+	id, err := s.cluster.Certs.RecordedID()
 	if err != nil {
 		return nil, err
 	}
 	var others []string
 	advice := "take them out of spec.hosts, or delete the cluster that they are part of"
-	members := s.cluster.Members()
+	namesakes := s.cluster.Namesakes()
 	for _, h := range s.cluster.All() {
-		why, member := s.cluster.Stranger(h), slices.Contains(members, h)
+		why, namesake := s.cluster.Stranger(h), slices.Contains(namesakes, h)
 		switch {
-		case force && pin == "" && member:
+		case force && id == "" && namesake:
 		case why != "":
 			others = append(others, h+" is "+why)
-			if member {
+			if namesake {
 				advice = "work with the --workdir that the cluster was made with; where that is lost: kubexm delete cluster" + s.Which() + " --force"
-				if pin != "" {
+				if id != "" {
 					advice += ", after removing " + s.cluster.Certs.Dir + " if no machine knows the keys in it"
 				}
 			}
-		case !member && s.cluster.Facts[h] != nil:
+		case !namesake && s.cluster.Facts[h] != nil:
 			nobodys = append(nobodys, h)
 		}
 	}

@@ -53,7 +53,11 @@ func (s *session) record(pipe string, graph *plan.ExecutionGraph) (*record, erro
 		if err != nil {
 			return nil, fmt.Errorf("reading the configuration: %w", err)
 		}
-		rev = &store.Revision{Given: given, Secret: config.HasSecrets(given), Resolved: s.resolved}
+		resolved, err := s.resolved(true)
+		if err != nil {
+			return nil, err
+		}
+		rev = &store.Revision{Given: given, Secret: config.HasSecrets(given), Resolved: resolved}
 	}
 	run, err := s.records.Begin(run, graph, rev)
 	if err != nil {

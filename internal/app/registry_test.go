@@ -60,7 +60,7 @@ func TestRegistry(t *testing.T) {
 		w.push(t)
 		w.onlyLooks(t)
 
-		w.health("true")
+		w.health()
 		is := w.status(w.attempt(t.Context()))
 		if !strings.Contains(is, "- healthy: true\n  host: node4\n  name: registry\n") {
 			t.Errorf("status:\n%s", is)

@@ -1,9 +1,8 @@
 package app
 
 import (
-	"errors"
+	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -50,34 +49,22 @@ func History(o *Options) ([]Revision, error) {
 	return all, err
 }
 
-// differing lists the fields that differ between two configurations with all defaults.
+// differing lists the fields that differ between two configurations; what one of them was may be lost.
 func differing(was, is []byte) (all []string, err error) {
-	before, err1 := fields(was)
-	now, err2 := fields(is)
-	if err := errors.Join(err1, err2); err != nil {
-		return nil, err
+	if len(was) == 0 || len(is) == 0 {
+		return nil, nil
 	}
-	both := maps.Clone(before)
-	maps.Copy(both, now)
-	const none = "(none)"
-	for _, f := range slices.Sorted(maps.Keys(both)) {
-		c := change{f, none, none}
-		if v, ok := before[f]; ok {
-			c.was = v
-		}
-		if v, ok := now[f]; ok {
-			c.is = v
-		}
-		if c.was != c.is {
-			all = append(all, c.String())
-		}
+	changes, err := config.Changes(was, is)
+	for _, c := range changes {
+		all = append(all, c.String())
 	}
-	return all, nil
+	return all, err
 }
 
 // Diff returns how the configuration that a run applied, by default the last one that did, differs from that of
-// another run, or where to is empty from the one of now. Defaults are filled in, and secrets are masked.
-func Diff(o *Options, from, to string) (string, error) {
+// another run, or where to is empty from the one of now. Defaults are filled in. Secrets and the contents of files
+// are told by keyed digests.
+func Diff(ctx context.Context, o *Options, from, to string) (string, error) {
 	p, err := o.past()
 	if err != nil {
 		return "", err
@@ -91,12 +78,13 @@ func Diff(o *Options, from, to string) (string, error) {
 		is, err := p.revision(to)
 		return unified(was.Run.ID, to, was.Resolved, is.Resolved), err
 	}
-	file, conf, err := Config(o)
+	s, err := open(ctx, o)
 	if err != nil {
 		return "", err
 	}
-	is, err := config.Show(conf)
-	return unified(was.Run.ID, file, was.Resolved, is), err
+	defer s.close()
+	is, err := s.resolved(false)
+	return unified(was.Run.ID, s.file, was.Resolved, is), err
 }
 
 // unified is the difference of two texts that have names of their own.

@@ -45,7 +45,7 @@ func stages(g *plan.ExecutionGraph) (all []stage) {
 		if n.Barrier() {
 			continue
 		}
-		n.After = nil
+		n.After, n.Scope, n.Role = nil, "", ""
 		last := len(all) - 1
 		if last < 0 || all[last][0].Task != n.Task || all[last][0].Subject() != n.Subject() {
 			all = append(all, stage{n})
@@ -58,7 +58,7 @@ func stages(g *plan.ExecutionGraph) (all []stage) {
 }
 
 // run runs a stage; the step at fail, counted from 0, fails after it ran.
-func (w *world) run(ctx context.Context, s stage, fail int, rollback bool) (engine.Summary, error) {
+func (w *world) run(ctx context.Context, s stage, fail int, rollback engine.Rollback) (engine.Summary, error) {
 	a := w.attempt(ctx)
 	defer a.end()
 	e := engine.Engine{Rollback: rollback, Hosts: func(name string) (*runner.Runner, error) {
@@ -123,7 +123,7 @@ func (w *world) rollBack(ctx context.Context, s stage, kept *strings.Builder) {
 	w.Helper()
 	before := w.state()
 	for i := range s {
-		if _, err := w.run(ctx, s, i, true); !errors.Is(err, errLate) || strings.Contains(err.Error(), "rolling back") {
+		if _, err := w.run(ctx, s, i, engine.RollbackHost); !errors.Is(err, errLate) || strings.Contains(err.Error(), "rolling back") {
 			w.Fatalf("%s: got %v", s[i].ID, err)
 		}
 		after := w.state()
@@ -135,11 +135,11 @@ func (w *world) rollBack(ctx context.Context, s stage, kept *strings.Builder) {
 		before = after
 	}
 	last := len(s) - 1
-	if _, err := w.run(ctx, s, last, false); !errors.Is(err, errLate) {
+	if _, err := w.run(ctx, s, last, engine.RollbackNone); !errors.Is(err, errLate) {
 		w.Fatalf("%s: got %v", s[last].ID, err)
 	}
 	without := w.snapshot()
-	if sum, err := w.run(ctx, s, -1, true); err != nil || sum.Changed > 0 {
+	if sum, err := w.run(ctx, s, -1, engine.RollbackHost); err != nil || sum.Changed > 0 {
 		w.Errorf("%s: what is kept without rollback is not all there is to do: %+v, %v", s[last].ID, sum, err)
 	}
 	same(w, "after "+string(s[last].ID), without, w.snapshot())

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,7 +91,7 @@ func (o Options) create(ctx context.Context, built bool) (*Result, error) {
 
 // checkCreate connects to the machines and looks whether the cluster may be made of them.
 func (s *session) checkCreate(ctx context.Context) error {
-	if err := s.checkUnchanged(begun); err != nil {
+	if err := s.checkUnchanged(refused); err != nil {
 		return err
 	}
 	if s.Resume {
@@ -104,27 +105,26 @@ func (s *session) checkCreate(ctx context.Context) error {
 	if err := s.connect(ctx); err != nil {
 		return err
 	}
-	if err := s.checkInitialised(ctx); err != nil {
-		return err
-	}
 	return s.preflight(ctx)
 }
 
 // Delete takes a cluster off its machines, and its secrets off the control
 // machine. Machines that cannot be reached keep theirs, and so does the control
-// machine, until a later delete has seen them all.
+// machine, until a later delete has seen them all. With Force it does not wait for them: what
+// would be removed from the control machine is archived there, and where no machine at all was
+// reached, Confirm is asked before.
 func Delete(ctx context.Context, o Options) (*Result, error) {
 	s, err := begin(ctx, &o)
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
-	if err := s.checkUnchanged(emptied); err != nil {
+	if err := s.checkUnchanged(erased); err != nil {
 		return nil, err
 	}
 	failed, err := s.reach(ctx)
-	if err == nil && len(failed) == len(s.config.Spec.Hosts) && !o.Force {
-		err = joined(failed)
+	if err == nil && len(failed) == len(s.config.Spec.Hosts) {
+		err = s.confirmUnseen(ctx, failed)
 	}
 	if err == nil {
 		var untouched []string
@@ -155,6 +155,16 @@ func Delete(ctx context.Context, o Options) (*Result, error) {
 		return res, err
 	}
 	s.tellEtcd()
+	for _, f := range failed {
+		if !slices.Contains(left, f.Host) {
+			left = append(left, f.Host)
+		}
+	}
+	if len(left) > 0 {
+		if err := s.archive(left); err != nil {
+			return res, err
+		}
+	}
 	return res, s.forget()
 }
 
@@ -184,7 +194,7 @@ func Plan(ctx context.Context, o Options, pipe string) (*plan.ExecutionGraph, er
 	if err := s.connect(ctx); err != nil {
 		return nil, err
 	}
-	if _, err := s.checkOwner(false); err != nil { // a plan makes keys where there are none
+	if _, err := s.checkOwner(false); err != nil { // the plan would be for other keys than the machines have
 		return nil, err
 	}
 	return s.plan(make)
@@ -202,6 +212,13 @@ func begin(ctx context.Context, o *Options) (*session, error) {
 	return s, nil
 }
 
+func (o *Options) rollback() engine.Rollback {
+	if o.NoRollBack {
+		return engine.RollbackNone
+	}
+	return cmp.Or(o.Rollback, engine.RollbackHost)
+}
+
 func (s *session) engine() *engine.Engine {
 	return &engine.Engine{
 		Hosts: func(name string) (*runner.Runner, error) {
@@ -210,8 +227,8 @@ func (s *session) engine() *engine.Engine {
 			}
 			return nil, fmt.Errorf("host %s is not connected", name)
 		},
-		Sink: s.Sink, Stop: s.Stop, DryRun: s.DryRun, Rollback: !s.NoRollBack,
-		Limits: engine.Limits{Global: s.Parallel, Named: map[string]int{step.LimitTransfer: transfers}},
+		Sink: s.Sink, Stop: s.Stop, DryRun: s.DryRun, Rollback: s.rollback(),
+		Impatient: kube.Impatient, Limits: engine.Limits{Global: s.Parallel, Named: map[string]int{step.LimitTransfer: transfers}},
 	}
 }
 
@@ -247,6 +264,9 @@ func (s *session) run(ctx context.Context, name string, graph *plan.ExecutionGra
 
 // writeKubeconfig keeps the administrator's kubeconfig on the control machine.
 func (s *session) writeKubeconfig() (string, error) {
+	if s.cluster.Certs.Pending() != nil {
+		return "", nil // the run ended before there were keys
+	}
 	path := filepath.Join(s.dir, "admin.conf")
 	conf, err := s.cluster.AdminConfig()
 	if err != nil {
@@ -256,19 +276,4 @@ func (s *session) writeKubeconfig() (string, error) {
 		return "", durable.Advise(fmt.Errorf("writing the kubeconfig: %w", err))
 	}
 	return path, nil
-}
-
-// forget removes what a deleted cluster leaves on the control machine, but for
-// the record of its runs and the host keys of its machines.
-func (s *session) forget() error {
-	built, err := s.records.Built()
-	if err != nil {
-		return err
-	}
-	for _, f := range slices.Concat(s.cluster.All(), s.stale(built), []string{"certs", "admin.conf", objectsDir}) {
-		if err := os.RemoveAll(filepath.Join(s.dir, f)); err != nil {
-			return fmt.Errorf("removing what belonged to the cluster: %w", err)
-		}
-	}
-	return s.records.Forget() // last: until then it is known what there is to remove
 }

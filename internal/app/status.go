@@ -4,27 +4,29 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"slices"
-	"time"
 
 	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/observe"
 )
 
 // ClusterStatus is how a cluster is.
 type ClusterStatus struct {
-	Cluster      string      `json:"cluster"`
-	Healthy      bool        `json:"healthy"`
-	Kubernetes   string      `json:"kubernetes"`       // version, as configured
-	Type         string      `json:"type"`             // kubeadm or kubexm
-	Server       string      `json:"server,omitempty"` // version of the API server that was asked
-	Endpoint     string      `json:"endpoint"`
-	Nodes        []Node      `json:"nodes"`
-	ControlPlane []Component `json:"controlPlane,omitempty"`
-	Addons       []Addon     `json:"addons,omitempty"`
-	Certificate  *Expiry     `json:"certificate,omitempty"` // the one on the hosts that expires first
-	LastRun      *store.Run  `json:"lastRun,omitempty"`
-	Problems     []string    `json:"problems,omitempty"` // what is not as it should be
+	Cluster      string               `json:"cluster"`
+	Healthy      bool                 `json:"healthy"`
+	Kubernetes   string               `json:"kubernetes"`       // version, as configured
+	Type         string               `json:"type"`             // kubeadm or kubexm
+	Server       string               `json:"server,omitempty"` // version of the API server that was asked
+	Endpoint     string               `json:"endpoint"`
+	Nodes        []Node               `json:"nodes"`
+	ControlPlane []cluster.Component  `json:"controlPlane,omitempty"`
+	Etcd         []cluster.EtcdMember `json:"etcd,omitempty"` // members of the etcd that kubexm keeps
+	Addons       []cluster.Addon      `json:"addons,omitempty"`
+	Certificate  *cluster.Certificate `json:"certificate,omitempty"` // the one on the hosts that expires first
+	LastRun      *store.Run           `json:"lastRun,omitempty"`
+	Problems     []string             `json:"problems,omitempty"` // what is not as it should be
 }
 
 // Node is a host of the configuration, or another node that the cluster has.
@@ -36,28 +38,6 @@ type Node struct {
 	Address string   `json:"address,omitempty"`
 	OS      string   `json:"os,omitempty"`
 	Runtime string   `json:"runtime,omitempty"`
-}
-
-// Component is a program of the control plane on a host.
-type Component struct {
-	Host    string `json:"host"`
-	Name    string `json:"name"`
-	Healthy bool   `json:"healthy"`
-	Message string `json:"message,omitempty"` // what it, or the way to it, says that is wrong
-}
-
-// Addon is a workload in one of the system's namespaces.
-type Addon struct {
-	Name   string `json:"name"` // namespace/name
-	Ready  int    `json:"ready"`
-	Wanted int    `json:"wanted"`
-}
-
-// Expiry is when a certificate on a host expires.
-type Expiry struct {
-	Host    string    `json:"host"`
-	Path    string    `json:"path"`
-	Expires time.Time `json:"expires"`
 }
 
 // checkMade refuses to look at a cluster that was not made.
@@ -94,17 +74,66 @@ func Status(ctx context.Context, o Options) (*ClusterStatus, error) {
 	}
 	s.cluster = cluster.New(s.config, s.dir, nil, nil)
 	s.cluster.Certs.Existing = true
-	p := &probe{session: s, st: &ClusterStatus{
-		Cluster: s.config.Metadata.Name, Kubernetes: s.config.Spec.Kubernetes.Version, Type: s.config.Spec.Kubernetes.Type, Endpoint: s.cluster.Endpoint(),
-	}}
-	p.all(ctx, failed)
+	s.cluster.Observed = observe.Look(ctx, s.cluster, s.hosts, failed)
+	is := statusOf(s.cluster, failed)
 	last, err := (&past{s.records, s.dir, s.config.Metadata.Name, s.Options}).run("")
 	if err != nil {
-		p.problem("%v", err)
+		is.Problems = append(is.Problems, err.Error())
 	} else {
-		p.st.LastRun = &last
+		is.LastRun = &last
 	}
-	slices.Sort(p.st.Problems)
-	p.st.Healthy = len(p.st.Problems) == 0
-	return p.st, nil
+	slices.Sort(is.Problems)
+	is.Healthy = len(is.Problems) == 0
+	return is, nil
+}
+
+// statusOf is a view of what was observed.
+func statusOf(c *cluster.Cluster, failed map[string]error) *ClusterStatus {
+	o := c.Observed
+	is := &ClusterStatus{
+		Cluster: c.Name, Kubernetes: c.Spec.Kubernetes.Version, Type: c.Spec.Kubernetes.Type, Server: o.Server, Endpoint: c.Endpoint(),
+		ControlPlane: o.Components, Etcd: o.Members, Addons: o.Addons, Problems: o.Problems,
+	}
+	if len(o.Certificates) > 0 {
+		is.Certificate = &o.Certificates[0]
+	}
+	names := slices.DeleteFunc(c.All(), func(h string) bool { return !c.IsNode(h) })
+	for _, name := range append(names, slices.Sorted(maps.Keys(o.Nodes))...) {
+		if !slices.ContainsFunc(is.Nodes, func(n Node) bool { return n.Name == name }) {
+			is.Nodes = append(is.Nodes, nodeOf(c, name, failed[name] != nil))
+		}
+	}
+	return is
+}
+
+// nodeOf is what is known of a node, which may be no host.
+func nodeOf(c *cluster.Cluster, name string, unreachable bool) Node {
+	node := Node{Name: name}
+	if h := c.Host(name); h != nil {
+		node.Address = h.InternalAddress
+		for _, r := range h.Roles {
+			node.Roles = append(node.Roles, string(r))
+		}
+	}
+	seen, joined := c.Observed.Nodes[name]
+	switch {
+	case joined:
+		node.Status, node.Version, node.OS, node.Runtime = seen.Status(), seen.Version, seen.OS, seen.Runtime
+		if len(seen.Addresses) > 0 {
+			node.Address = seen.Addresses[0]
+		}
+		if unreachable {
+			node.Status += ", unreachable"
+		}
+		if seen.Cordoned {
+			node.Status += ", cordoned"
+		}
+	case unreachable:
+		node.Status = "unreachable"
+	case c.Observed.Nodes == nil:
+		node.Status = "unknown"
+	default:
+		node.Status = "not a node"
+	}
+	return node
 }

@@ -22,13 +22,13 @@ import (
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/etcd/etcdtest"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
-// health serves the pages on which etcd, scheduler and controller manager say how
-// they are.
-func (w *world) health(etcd string) {
+// health serves the pages on which scheduler and controller manager say how they are.
+func (w *world) health() {
 	store := &pki.Store{Dir: w.TempDir()}
 	pair, err := store.Leaf(pki.EtcdMember("node1", nil))
 	w.must(err)
@@ -37,7 +37,6 @@ func (w *world) health(etcd string) {
 		return answering(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, text) }), conf)
 	}
 	h := w.hosts["node1"]
-	h.Serve("127.0.0.1:2381", page(etcd, nil))
 	h.Serve("127.0.0.1:10257", page("ok", conf))
 	h.Serve("127.0.0.1:10259", page("ok", conf))
 }
@@ -64,10 +63,10 @@ func TestStatus(t *testing.T) {
 		}
 		_, err := a.create()
 		w.must(err)
-		w.health(`{"health":"true","reason":""}`)
+		w.health()
 		golden.File(t, "testdata/status/well.yaml", w.status(w.attempt(t.Context())))
 
-		w.health(`{"health":"false","reason":"NOSPACE"}`)
+		w.etcds.Set(w.members["node1"], func(m *etcdtest.Member) { m.Alarm = "NOSPACE" })
 		w.hosts["node1"].Serve("127.0.0.1:10259", nil)
 		w.api.AddNode("stranger", true)
 		w.api.AddNode("node2", false)

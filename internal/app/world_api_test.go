@@ -3,7 +3,6 @@ package app_test
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"net"
 	"net/netip"
@@ -16,22 +15,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
-
-// etcd begins with no objects where no member has data.
-func (w *world) etcd(h *runnertest.Host) {
-	const data = "/var/lib/etcd/member/snap/db"
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	kept := false
-	for _, member := range w.hosts {
-		_, ok := member.Get(data)
-		kept = kept || ok
-	}
-	h.Put(data, "objects", 0o600)
-	if !kept || w.api == nil {
-		w.api = kubetest.New()
-	}
-}
 
 // proxying reports whether a host runs a proxy of its own.
 func proxying(h *runnertest.Host) bool {
@@ -84,8 +67,6 @@ func (w *world) serve(h *runnertest.Host) error {
 	if err != nil {
 		return err
 	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM([]byte(ca))
 	w.mu.Lock()
 	if w.api == nil && w.etcd31 != nil && w.called(h) {
 		w.api = kubetest.New()
@@ -94,7 +75,7 @@ func (w *world) serve(h *runnertest.Host) error {
 		w.mu.Unlock()
 		return errors.New("etcd does not answer")
 	}
-	dial := w.api.Dialer(&tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert})
+	dial := w.api.Dialer(mutual(pair, ca))
 	connect := func() (net.Conn, error) { return dial(context.Background(), "", "") }
 	w.servers[h.Name] = connect
 	w.mu.Unlock()
@@ -109,22 +90,29 @@ func (w *world) serve(h *runnertest.Host) error {
 func serving(w *world, h *runnertest.Host) (pair tls.Certificate, ca string, err error) {
 	const dir = "/etc/kubernetes/pki/"
 	ca, _ = h.Get(dir + "ca.crt")
-	key, _ := h.Get(dir + "ca.key")
 	crt, _ := h.Get(dir + "apiserver.crt")
 	own, _ := h.Get(dir + "apiserver.key")
 	if pair, err = tls.X509KeyPair([]byte(crt), []byte(own)); err == nil {
 		return pair, ca, nil
 	}
+	pair, err = signed(w, h, dir+"ca", pki.APIServer(h.Name, []string{addresses[h.Name]}, "cluster.local", []netip.Prefix{netip.MustParsePrefix("10.233.0.0/18")}, "lb.kubexm.local"))
+	return pair, ca, err
+}
+
+// signed is a certificate of the authority whose files on the host begin with a path.
+func signed(w *world, h *runnertest.Host, authority string, spec pki.Spec) (tls.Certificate, error) {
 	store := &pki.Store{Dir: w.TempDir()}
-	at := filepath.Join(store.Dir, string(pki.Kubernetes))
+	at := filepath.Join(store.Dir, string(spec.CA))
 	w.must(os.MkdirAll(at, 0o700))
-	w.must(os.WriteFile(filepath.Join(at, "ca.crt"), []byte(ca), 0o600))
-	w.must(os.WriteFile(filepath.Join(at, "ca.key"), []byte(key), 0o600))
-	p, err := store.Leaf(pki.APIServer(h.Name, []string{addresses[h.Name]}, "cluster.local", []netip.Prefix{netip.MustParsePrefix("10.233.0.0/18")}, "lb.kubexm.local"))
-	if err != nil {
-		return pair, ca, err
+	for _, ext := range []string{".crt", ".key"} {
+		text, _ := h.Get(authority + ext)
+		w.must(os.WriteFile(filepath.Join(at, "ca"+ext), []byte(text), 0o600))
 	}
-	return *p.TLS(), ca, nil
+	p, err := store.Leaf(spec)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return *p.TLS(), nil
 }
 
 // down ends the API server of a host.

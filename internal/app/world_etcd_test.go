@@ -3,7 +3,6 @@ package app_test
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/etcd/etcdtest"
 	"github.com/kubexm/kubexm/pkg/kube/kubetest"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
@@ -41,44 +41,11 @@ var etcdCerts = sync.OnceValue(func() string {
 			panic(err)
 		}
 	}
+	if err := store.Flush(); err != nil {
+		panic(err)
+	}
 	return filepath.Join(dir, "etcd")
 })
-
-// etcd31 is that etcd.
-type etcd31 struct {
-	health, version string
-	hidden          bool // it has no gateway
-}
-
-func (e *etcd31) serve(w *world) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /health", func(rw http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(rw, `{"health":%q,"reason":"NOSPACE"}`, e.health)
-	})
-	mux.HandleFunc("GET /version", func(rw http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(rw, `{"etcdserver":%q,"etcdcluster":"3.6.0"}`, e.version)
-	})
-	mux.HandleFunc("POST /v3/kv/range", func(rw http.ResponseWriter, r *http.Request) {
-		var asked struct {
-			Key []byte
-			End []byte `json:"range_end"`
-		}
-		err := json.NewDecoder(r.Body).Decode(&asked)
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		switch {
-		case e.hidden:
-			http.NotFound(rw, r)
-		case err != nil || string(asked.Key) != "/registry/" || string(asked.End) != "/registry0":
-			http.Error(rw, fmt.Sprint(err, asked), http.StatusBadRequest)
-		case w.api == nil:
-			fmt.Fprint(rw, `{"header":{"revision":"1"}}`)
-		default:
-			fmt.Fprint(rw, `{"header":{"revision":"9"},"kvs":[{"key":"L3JlZ2lzdHJ5L25hbWVzcGFjZXMvZGVmYXVsdA=="}],"more":true,"count":"4"}`)
-		}
-	})
-	return mux
-}
 
 // answering returns a function whose every connection ends at a handler; conf nil: without TLS.
 func answering(handler http.Handler, conf *tls.Config) func() (net.Conn, error) {
@@ -98,17 +65,82 @@ func answering(handler http.Handler, conf *tls.Config) func() (net.Conn, error) 
 
 // runEtcd lets all hosts reach the etcd that is not kubexm's.
 func (w *world) runEtcd() {
-	w.etcd31 = &etcd31{health: "true", version: "3.6.16"}
-	ca, err := os.ReadFile(filepath.Join(etcdCerts(), "ca.crt"))
-	w.must(err)
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca)
+	w.etcd31 = etcdtest.New()
+	w.etcd31.Holds(func() []string {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.api == nil {
+			return nil
+		}
+		return []string{"/registry/namespaces/default"}
+	})
+	member := w.etcd31.Add("etcd1", "https://"+externalEtcd)
 	pair, err := tls.LoadX509KeyPair(filepath.Join(etcdCerts(), "member-etcd1.crt"), filepath.Join(etcdCerts(), "member-etcd1.key"))
 	w.must(err)
-	conf := &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert}
+	ca, err := os.ReadFile(filepath.Join(etcdCerts(), "ca.crt"))
+	w.must(err)
+	conf := mutual(pair, string(ca))
 	for _, h := range w.hosts {
-		h.Serve(externalEtcd, answering(w.etcd31.serve(w), conf))
+		h.Serve(externalEtcd, func() (net.Conn, error) { return member.Dial(conf) })
 	}
+	w.member31 = member
+}
+
+// mutual is how a server shows a certificate and asks for one of its authority.
+func mutual(pair tls.Certificate, ca string) *tls.Config {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(ca))
+	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert}
+}
+
+// etcd runs the member of a host. It begins with no objects where no member has data.
+func (w *world) etcd(h *runnertest.Host) {
+	const data = "/var/lib/etcd/member/snap/db"
+	conf := w.memberConf(h)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	kept := false
+	for _, member := range w.hosts {
+		_, ok := member.Get(data)
+		kept = kept || ok
+	}
+	h.Put(data, "objects", 0o600)
+	if !kept || w.api == nil {
+		w.api = kubetest.New()
+		w.etcds, w.members = etcdtest.New(), map[string]*etcdtest.Member{}
+	}
+	at, member := addresses[h.Name]+":2379", w.members[h.Name]
+	if member == nil {
+		member = w.etcds.Add(h.Name, "https://"+at)
+		w.members[h.Name] = member
+	}
+	w.etcds.Set(member, func(m *etcdtest.Member) { m.Down = false })
+	w.serveAt(at, func() (net.Conn, error) { return member.Dial(conf) })
+}
+
+// etcdDown ends the member of a host.
+func (w *world) etcdDown(h *runnertest.Host) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if member := w.members[h.Name]; member != nil {
+		w.etcds.Set(member, func(m *etcdtest.Member) { m.Down = true })
+	}
+}
+
+// memberConf is what a member shows: kubexm's files, or what kubeadm makes of the authority.
+func (w *world) memberConf(h *runnertest.Host) *tls.Config {
+	const own = "/etc/ssl/etcd/ssl/"
+	ca, _ := h.Get(own + "ca.pem")
+	crt, _ := h.Get(own + "member-" + h.Name + ".pem")
+	key, _ := h.Get(own + "member-" + h.Name + "-key.pem")
+	pair, err := tls.X509KeyPair([]byte(crt), []byte(key))
+	if err == nil {
+		return mutual(pair, ca)
+	}
+	ca, _ = h.Get("/etc/kubernetes/pki/etcd/ca.crt")
+	pair, err = signed(w, h, "/etc/kubernetes/pki/etcd/ca", pki.EtcdMember(h.Name, []string{addresses[h.Name]}))
+	w.must(err)
+	return mutual(pair, ca)
 }
 
 // called reports whether a master has with what the user calls the etcd that is not kubexm's.
@@ -146,10 +178,10 @@ func TestExternalEtcd(t *testing.T) {
 	for name, spoil := range map[string]func(w *world){
 		"well":           func(*world) {},
 		"out of reach":   func(w *world) { w.hosts["node2"].Serve(externalEtcd, nil) },
-		"sick":           func(w *world) { w.etcd31.health = "false" },
-		"too old":        func(w *world) { w.etcd31.version = "3.5.9" },
+		"sick":           func(w *world) { w.etcd31.Set(w.member31, func(m *etcdtest.Member) { m.Alarm = "NOSPACE" }) },
+		"too old":        func(w *world) { w.etcd31.Set(w.member31, func(m *etcdtest.Member) { m.Version = "3.5.9" }) },
 		"another's":      func(w *world) { w.api = kubetest.New() },
-		"hidden":         func(w *world) { w.etcd31.hidden = true },
+		"hidden":         func(w *world) { w.etcd31.Hide(true) },
 		"expired":        func(*world) { time.Sleep(2 * 365 * 24 * time.Hour) },
 		"another server": func(w *world) { w.hosts["node1"].Serve(externalEtcd, answering(http.NotFoundHandler(), nil)) },
 	} {

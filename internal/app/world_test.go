@@ -30,6 +30,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/etcd/etcdtest"
 	"github.com/kubexm/kubexm/pkg/kube/kubetest"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
@@ -49,7 +50,10 @@ type world struct {
 	api      *kubetest.Server                    // what etcd holds; nil: nothing
 	servers  map[string]func() (net.Conn, error) // by host: the API servers that run
 	kubelets map[string]bool                     // run and may register their nodes
-	etcd31   *etcd31                             // the etcd that is not kubexm's; nil: there is none
+	etcds    *etcdtest.Cluster                   // the etcd of the cluster
+	members  map[string]*etcdtest.Member         // its members, by host
+	etcd31   *etcdtest.Cluster                   // the etcd that is not kubexm's; nil: there is none
+	member31 *etcdtest.Member                    // its only member
 	registry http.Handler                        // what was pushed to the private registry; nil: nothing
 }
 
@@ -158,8 +162,10 @@ func (w *world) programs(h *runnertest.Host) {
 	h.OnStart["registry.service"] = w.serveRegistry
 	h.OnStop["registry.service"] = func(h *runnertest.Host) { w.serveAt(addresses[h.Name]+":443", nil) }
 	h.OnStart["etcd.service"] = func(h *runnertest.Host) error { w.etcd(h); return nil }
+	h.OnStop["etcd.service"] = w.etcdDown
 	h.OnStart["kube-apiserver.service"] = w.serve
 	h.OnStop["kube-apiserver.service"] = func(h *runnertest.Host) { w.down(h) }
+	h.InitConfig = func() string { text, _ := w.hosts["node1"].Get("/var/lib/kubexm/kubeadm.yaml"); return text }
 	h.Programs["kubeadm"] = func(c *runnertest.Call) int { return w.kubeadm(c, kubeadm) }
 }
 
@@ -179,6 +185,7 @@ func (w *world) kubeadm(c *runnertest.Call, run runnertest.Command) int {
 		w.register(c.Host.Name)
 	case verb == "reset":
 		w.down(c.Host)
+		w.etcdDown(c.Host)
 	}
 	return status
 }
@@ -269,8 +276,13 @@ func (w *world) live() {
 	}
 }
 
-// objects is all that the API server holds, as text.
+// objects is all that the API server holds, as text, less what differs from cluster to cluster.
 func (w *world) objects() string {
+	return regexp.MustCompile(`(?m)^  id: .*$`).ReplaceAllString(w.everything(), "  id: ID") // of each cluster another
+}
+
+// everything is all that the API server holds, as text.
+func (w *world) everything() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.api == nil {

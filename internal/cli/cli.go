@@ -23,6 +23,7 @@ type program struct {
 	out, err io.Writer
 
 	options   app.Options
+	rollback  choice
 	quiet     bool
 	noColor   bool
 	answered  bool // JSON was written: the result, or what it is about

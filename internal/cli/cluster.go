@@ -3,12 +3,14 @@ package cli
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
@@ -53,20 +55,38 @@ they were before: programs, settings, networks and all data of the cluster, etcd
 and that of pods included, are removed. The record of runs stays, and so does what
 the cluster stored in an etcd that kubexm does not run.
 
-It asks for confirmation on a terminal; elsewhere --yes is needed.`,
+It asks for confirmation on a terminal; elsewhere --yes is needed.
+
+Machines that cannot be reached keep what they have, and so does this machine,
+until a later delete has reached them. With --force it does not wait for them: the
+cluster's keys, kubeconfig and configuration are moved to a directory archive of
+the cluster's. Where no machine at all is reached, which a broken network looks
+like, too, --force needs the cluster's name, typed on a terminal or in --confirm.`,
 		Example: `  kubexm delete cluster --name prod
   kubexm delete cluster --name prod --dry-run
-  kubexm delete cluster -f cluster.yaml --yes`,
+  kubexm delete cluster -f cluster.yaml --yes
+  kubexm delete cluster --name prod --force --confirm=prod`,
 		Args: arguments(0), PreRunE: p.chosen,
 	}
 	format := p.runFlags(cmd)
 	cmd.Flags().BoolVar(&p.options.Force, "force", false, "delete also without the cluster's keys, and without machines that cannot be reached")
 	yes := cmd.Flags().BoolP("yes", "y", false, "do not ask for confirmation")
+	confirm := cmd.Flags().String("confirm", "", "name of the cluster: do not ask for confirmation, also where --force finds no machine")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if !*yes && !p.options.DryRun {
-			if err := p.confirmDelete(cmd.Context()); err != nil {
+		if *confirm != "" || !*yes && !p.options.DryRun {
+			if err := p.confirmDelete(cmd.Context(), *confirm); err != nil {
 				return err
 			}
+		}
+		p.options.Confirm = func(ctx context.Context, cluster, why string) error {
+			switch {
+			case *confirm != "":
+				return nil
+			case !terminal(p.in):
+				return fault.Advise(errors.New(why), "see why they cannot be reached; if all are gone for good, add --confirm="+cluster)
+			}
+			fmt.Fprintln(p.err, why+".")
+			return p.typeName(ctx, cluster)
 		}
 		return p.operate(cmd, format.value, app.Delete)
 	}
@@ -88,15 +108,24 @@ func (p *program) runFlags(cmd *cobra.Command) *choice {
 	f := cmd.Flags()
 	f.BoolVar(&p.options.DryRun, "dry-run", false, "only ask the machines, and show what would change on each")
 	f.BoolVar(&p.options.NoRollBack, "no-rollback", false, "leave everything as it is when a step fails")
+	p.rollback = choice{string(engine.RollbackHost), []string{string(engine.RollbackHost), string(engine.RollbackTask)}}
+	f.Var(&p.rollback, "rollback", "what to undo when a step fails: its task on that host, or its task on all its hosts")
+	complete(cmd, "rollback", func() []string { return p.rollback.allowed })
+	cmd.MarkFlagsMutuallyExclusive("rollback", "no-rollback")
 	f.IntVar(&p.options.Parallel, "parallel", 0, "steps to run at a time, over all machines (default 128)")
 	return output(cmd, "text", "json")
 }
 
-// confirmDelete asks before a cluster is deleted.
-func (p *program) confirmDelete(ctx context.Context) error {
+// confirmDelete asks before a cluster is deleted, unless it is named already.
+func (p *program) confirmDelete(ctx context.Context, named string) error {
 	_, conf, err := app.Config(&p.options)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case named == conf.Metadata.Name:
+		return nil
+	case named != "":
+		return usage(fmt.Errorf("--confirm names %q, and the cluster is %q: nothing was touched", named, conf.Metadata.Name))
 	}
 	if !terminal(p.in) {
 		err := fmt.Errorf("deleting cluster %s needs a confirmation, and there is no terminal to ask on", conf.Metadata.Name)
@@ -110,7 +139,13 @@ func (p *program) confirmDelete(ctx context.Context) error {
 		}
 		fmt.Fprintf(p.err, "  %s (%s)\n", h.Name, h.Address)
 	}
-	fmt.Fprintf(p.err, "Its certificates and kubeconfig on this machine are deleted, too.\nType the name of the cluster to go on: ")
+	fmt.Fprintln(p.err, "Its certificates and kubeconfig on this machine are deleted, too.")
+	return p.typeName(ctx, conf.Metadata.Name)
+}
+
+// typeName lets the user of a terminal type the name of the cluster; anything else is a no.
+func (p *program) typeName(ctx context.Context, name string) error {
+	fmt.Fprint(p.err, "Type the name of the cluster to go on: ")
 	answer := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(p.in).ReadString('\n') // an end of input is a no
@@ -120,8 +155,8 @@ func (p *program) confirmDelete(ctx context.Context) error {
 	case <-ctx.Done():
 		fmt.Fprintln(p.err)
 		return ctx.Err()
-	case name := <-answer:
-		if name != conf.Metadata.Name {
+	case typed := <-answer:
+		if typed != name {
 			return errDeclined
 		}
 		return nil

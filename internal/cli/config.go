@@ -155,23 +155,35 @@ func (p *program) configShow() *cobra.Command {
 }
 
 func (p *program) configExplain() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use: "explain [FIELD]", Short: "Tell what a field means, its type, default and values",
-		Example: "  kubexm config explain\n  kubexm config explain spec.hosts\n  kubexm config explain spec.kubernetes.proxyMode",
-		Args:    arguments(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			var field string
+		Long: "Tell what a field means: its type, its default, the values that it can have, and how a change of it is\n" +
+			"brought about on a cluster that runs.",
+		Example: "  kubexm config explain\n  kubexm config explain spec.hosts\n  kubexm config explain spec.kubernetes.proxyMode\n" +
+			"  kubexm config explain spec.network --recursive",
+		Args: arguments(1),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+			const directive = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace // a dot may follow
 			if len(args) > 0 {
-				field = args[0]
+				return nil, directive
 			}
-			text, err := config.Explain(field)
-			if err != nil {
-				return usage(err)
-			}
-			_, err = fmt.Fprint(p.out, text)
-			return err
+			return config.Complete(begun), directive
 		},
 	}
+	recursive := cmd.Flags().Bool("recursive", false, "list all fields below, a line for each")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		explain := config.Explain
+		if *recursive {
+			explain = config.ExplainAll
+		}
+		text, err := explain(strings.Join(args, ""))
+		if err != nil {
+			return usage(err)
+		}
+		_, err = fmt.Fprint(p.out, text)
+		return err
+	}
+	return cmd
 }
 
 func (p *program) configSchema() *cobra.Command {

@@ -57,8 +57,9 @@ func (p *program) configDiff() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "diff [RUN [RUN]]", Short: "Show how a configuration that was applied differs from another one",
 		Long: `Show how the configuration that a run applied, by default the last one, differs from
-that of another run, by default from the file of now. Defaults are filled in, secrets
-are masked. Nothing is printed where nothing differs.`,
+that of another run, by default from the file of now. Defaults are filled in. Secrets,
+and what is in files that are named, are told by digests. Nothing is printed where
+nothing differs.`,
 		Example: "  kubexm config diff --name prod\n  kubexm config diff --name prod 20260102T030405.000Z-create\n" +
 			"  kubexm config diff --name prod 20260102T030405.000Z-create 20260103T030405.000Z-create",
 		Args: arguments(2), PreRunE: p.chosen,
@@ -71,10 +72,10 @@ are masked. Nothing is printed where nothing differs.`,
 			return ids, cobra.ShellCompDirectiveNoFileComp
 		},
 	}
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p.options.Notice = p.notice
 		args = append(args, "", "")
-		text, err := app.Diff(&p.options, args[0], args[1])
+		text, err := app.Diff(cmd.Context(), &p.options, args[0], args[1])
 		if err == nil {
 			_, err = fmt.Fprint(p.out, text)
 		}

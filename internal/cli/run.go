@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -48,9 +49,11 @@ type operation struct {
 	again  string // the command that goes on with it
 	format string
 	stop   chan struct{}
-	state  *progress.State // nil: the run has not begun
-	view   view            // nil: nothing is shown
-	diffs  []engine.Event  // what a dry run found
+	state  *progress.State    // nil: the run has not begun
+	view   view               // nil: nothing is shown
+	events *engine.Subscriber // what view is to show
+	shown  sync.WaitGroup
+	diffs  []engine.Event // what a dry run found
 }
 
 // operate runs a pipeline: shows its progress, stops it on Ctrl-C, tells how it ended.
@@ -59,10 +62,13 @@ func (p *program) operate(cmd *cobra.Command, format string, use useCase) error 
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	op := &operation{program: p, path: cmd.CommandPath(), again: again(cmd), format: format, stop: make(chan struct{})}
 	o := p.options
+	o.Rollback = engine.Rollback(p.rollback.value)
 	o.Stop, o.Notice, o.Begin, o.Sink = op.stop, op.notice, op.begin, op.event
 	res, err := use.caught(cmd.Context(), o)
 	p.interrupt.clean.Store(nil)
 	if op.view != nil {
+		op.events.Close()
+		op.shown.Wait()
 		op.view.End()
 	}
 	if err != nil && op.state != nil {
@@ -92,8 +98,24 @@ func (op *operation) begin(cluster string, g *plan.ExecutionGraph) {
 	default:
 		op.view = progress.NewPlain(op.out, op.err, op.state)
 	}
+	if op.view != nil {
+		op.show()
+	}
 	stop := op.halt
 	op.interrupt.clean.Store(&stop)
+}
+
+// behind is how many events the reader of the output may be behind before it misses some.
+const behind = 10_000
+
+// show lets the view show events at the pace of whoever reads it: the run does not wait.
+func (op *operation) show() {
+	op.events = engine.NewSubscriber(behind)
+	op.shown.Go(func() {
+		for ev, ok := op.events.Next(context.Background()); ok; ev, ok = op.events.Next(context.Background()) {
+			op.view.Event(ev)
+		}
+	})
 }
 
 func (op *operation) event(ev engine.Event) {
@@ -102,7 +124,7 @@ func (op *operation) event(ev engine.Event) {
 		op.diffs = append(op.diffs, ev)
 	}
 	if op.view != nil {
-		op.view.Event(ev)
+		op.events.Put(ev)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/internal/cli/style"
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/etcd"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
@@ -78,6 +80,9 @@ func statusText(is *app.ClusterStatus, st style.Style, width int, now time.Time)
 	if len(is.ControlPlane) > 0 {
 		b.WriteString("\n" + table(controlPlane(is.ControlPlane, st)))
 	}
+	if len(is.Etcd) > 0 {
+		b.WriteString("\n" + table(members(is.Etcd, st)))
+	}
 	if len(is.Addons) > 0 {
 		rows := [][]string{head(st.Dim, "ADDON", "READY")}
 		for _, a := range is.Addons {
@@ -103,8 +108,36 @@ func statusText(is *app.ClusterStatus, st style.Style, width int, now time.Time)
 	return b.String()
 }
 
+// members has a row for each member of etcd.
+func members(all []cluster.EtcdMember, st style.Style) [][]string {
+	rows := [][]string{head(st.Dim, "ETCD", "ROLE", "HEALTH", "VERSION", "DATA")}
+	for _, m := range all {
+		role, data := "follower", "-"
+		switch {
+		case m.Leader:
+			role = "leader"
+		case m.Learner:
+			role = "learner"
+		case !m.Serves:
+			role = "-"
+		}
+		if m.DBSize > 0 {
+			data = human.Bytes(m.DBSize)
+		}
+		how := st.Good.String("ok")
+		switch {
+		case !m.Healthy:
+			how = st.Bad.String("not ok")
+		case m.Behind > etcd.MostBehind:
+			how = st.Warn.String(fmt.Sprintf("%d behind", m.Behind))
+		}
+		rows = append(rows, []string{cmp.Or(m.Host, m.Name, fmt.Sprintf("%x", m.ID)), role, how, cmp.Or(m.Version, "-"), data})
+	}
+	return rows
+}
+
 // controlPlane has a row for each host and a column for each component.
-func controlPlane(all []app.Component, st style.Style) [][]string {
+func controlPlane(all []cluster.Component, st style.Style) [][]string {
 	var hosts, names []string
 	cells := map[string]string{}
 	for _, c := range all {
@@ -114,7 +147,7 @@ func controlPlane(all []app.Component, st style.Style) [][]string {
 		if !slices.Contains(names, c.Name) {
 			names = append(names, c.Name)
 		}
-		cells[c.Host+c.Name] = st.Good.String("ok")
+		cells[c.Host+c.Name] = st.Good.String(strings.TrimSpace("ok " + c.Version))
 		if !c.Healthy {
 			cells[c.Host+c.Name] = st.Bad.String("not ok")
 		}

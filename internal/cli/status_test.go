@@ -8,6 +8,7 @@ import (
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/internal/cli/style"
 	"github.com/kubexm/kubexm/internal/store"
+	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
@@ -22,10 +23,10 @@ func TestStatus(t *testing.T) {
 			OS: "Debian GNU/Linux 13 (trixie)", Runtime: "containerd://2.3.4",
 		},
 	}
-	parts := func(host string, healthy bool) []app.Component {
-		return []app.Component{
-			{Host: host, Name: "etcd", Healthy: true},
-			{Host: host, Name: "kube-apiserver", Healthy: true},
+	parts := func(host string, healthy bool) []cluster.Component {
+		return []cluster.Component{
+			{Host: host, Name: "etcd", Healthy: true, Version: "3.6.4"},
+			{Host: host, Name: "kube-apiserver", Healthy: true, Version: "v1.37.1"},
 			{Host: host, Name: "kube-controller-manager", Healthy: true},
 			{Host: host, Name: "kube-scheduler", Healthy: healthy},
 		}
@@ -33,8 +34,9 @@ func TestStatus(t *testing.T) {
 	well := app.ClusterStatus{
 		Cluster: "prod", Healthy: true, Kubernetes: "v1.37.1", Type: "kubeadm", Server: "v1.37.1", Endpoint: "https://lb.kubexm.local:6443",
 		Nodes: nodes, ControlPlane: parts("node1", true),
-		Addons:      []app.Addon{{Name: "kube-system/coredns", Ready: 2, Wanted: 2}},
-		Certificate: &app.Expiry{Host: "node1", Path: "/etc/kubernetes/pki/apiserver.crt", Expires: now.AddDate(1, 0, 0)},
+		Etcd:        []cluster.EtcdMember{{Host: "node1", Name: "node1", ID: 1, Healthy: true, Serves: true, Leader: true, Version: "3.6.4", DBSize: 21 << 20}},
+		Addons:      []cluster.Addon{{Name: "kube-system/coredns", Ready: 2, Wanted: 2}},
+		Certificate: &cluster.Certificate{Host: "node1", Path: "/etc/kubernetes/pki/apiserver.crt", Expires: now.AddDate(1, 0, 0)},
 		LastRun:     &store.Run{ID: "20260102T030405.000Z-create", Result: "ok"},
 	}
 	badly := well
@@ -45,8 +47,12 @@ func TestStatus(t *testing.T) {
 		{Name: "node3", Status: "NotReady, cordoned", Roles: []string{"worker"}, Version: "v1.36.4", Address: "192.0.2.3"},
 		{Name: "db1", Status: "not a node", Roles: []string{"etcd"}, Address: "192.0.2.4"},
 	}
-	badly.ControlPlane = append(parts("node1", false), app.Component{Host: "db1", Name: "etcd"})
-	badly.Addons = []app.Addon{{Name: "kube-system/coredns", Ready: 0, Wanted: 2}}
+	badly.ControlPlane = append(parts("node1", false), cluster.Component{Host: "db1", Name: "etcd"})
+	badly.Etcd = append(badly.Etcd[:1:1],
+		cluster.EtcdMember{Host: "db1", Name: "db1", ID: 2, Err: "connection refused"},
+		cluster.EtcdMember{Host: "db2", Name: "db2", ID: 3, Healthy: true, Serves: true, Version: "3.6.3", Behind: 4321, DBSize: 5 << 20},
+		cluster.EtcdMember{ID: 0xabcdef, Healthy: true, Serves: true, Learner: true, Version: "3.6.4"})
+	badly.Addons = []cluster.Addon{{Name: "kube-system/coredns", Ready: 0, Wanted: 2}}
 	badly.Problems = []string{"etcd on db1: connection refused", "host node2: not reachable", "kube-scheduler on node1: 500 Internal Server Error: [-]leaderElection failed"}
 	gone := app.ClusterStatus{
 		Cluster: "gone", Kubernetes: "v1.37.1", Type: "kubexm", Endpoint: "https://lb.kubexm.local:6443",

@@ -114,7 +114,7 @@ func appendTo(tx *sql.Tx, run int64, events []engine.Event) error {
 		if err != nil {
 			return err
 		}
-		number++
+		number = max(number+1, ev.Seq) // what is not kept leaves gaps
 		if _, err := insert.Exec(run, number, string(body)); err != nil {
 			return err
 		}

@@ -35,7 +35,7 @@ type Runs interface {
 	// Graph returns the plan of a run.
 	Graph(run Run) (*plan.ExecutionGraph, error)
 	// Events calls each for the events of a run that have a number above after, in order, until it returns an error.
-	// The numbers of a run's events rise; they begin with 1.
+	// The number of an event is its Seq where it has one.
 	Events(run Run, after int64, each func(number int64, ev engine.Event) error) error
 }
 

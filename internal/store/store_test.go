@@ -114,6 +114,12 @@ func TestManyEvents(t *testing.T) {
 	if got := texts(t, st, r, 0); len(got) != 2000 || got[1999] != "2000" {
 		t.Errorf("%d events", len(got))
 	}
+	must(t, st.Append(r, []engine.Event{{Seq: 3000}, {Seq: 3002}}))
+	var last []int64
+	must(t, st.Events(r, 2000, func(number int64, ev engine.Event) error { last = append(last, number, ev.Seq); return nil }))
+	if !slices.Equal(last, []int64{3000, 3000, 3002, 3002}) {
+		t.Errorf("numbers: %d", last)
+	}
 	stop := errors.New("enough")
 	if err := st.Events(r, 0, func(int64, engine.Event) error { return stop }); err != stop {
 		t.Error(err)

@@ -31,11 +31,13 @@ type Cluster struct {
 	Facts    map[string]*runner.Facts
 	Store    *resource.Store
 	Certs    *pki.Store
+	Observed Observed        // how the cluster was found; nobody has looked: its zero value
 	Versions config.Versions // of the parts that the configuration does not name
 
 	hosts     map[string]*v1alpha1.Host // by name
 	missing   []string                  // hosts that are left out
 	proxyMode func() string             // looks at all hosts once
+	recorded  func() (string, error)    // the ID that the cluster had before, read once; empty: it was not made
 	mu        sync.Mutex                // guards errs
 	errs      []error
 }
@@ -51,6 +53,7 @@ func New(c *v1alpha1.Cluster, dir string, store *resource.Store, facts map[strin
 		Certs:    &pki.Store{Dir: filepath.Join(dir, "certs"), Validity: days(c.Spec.Kubernetes.CertificateValidityDays)},
 		Versions: config.VersionsFor(c.Spec.Kubernetes.Version), hosts: hosts,
 	}
+	planned.recorded = sync.OnceValues(planned.Certs.RecordedID)
 	planned.proxyMode = sync.OnceValue(planned.chooseProxyMode)
 	return planned
 }
@@ -134,30 +137,38 @@ func (c *Cluster) Control() []string {
 // kubexm talks to the API.
 func (c *Cluster) FirstMaster() string { return c.Masters()[0] }
 
-// Members returns the hosts that say themselves that they belong to this cluster:
-// those on which kubexm has begun its work.
+// Members returns the hosts that say themselves that they belong to this cluster, by its ID and its name: those on
+// which kubexm has begun its work. Where the cluster's ID is lost its name alone counts.
 func (c *Cluster) Members() []string {
 	return slices.DeleteFunc(c.All(), func(h string) bool { return !c.member(c.FactsOf(h)) })
 }
 
-func (c *Cluster) member(f *runner.Facts) bool { return f.Env["cluster"] == c.Name }
+func (c *Cluster) member(f *runner.Facts) bool {
+	id, err := c.recorded()
+	return f.Env["cluster"] == c.Name && (err != nil || id == "" || f.Env["id"] == id)
+}
+
+// Namesakes returns the hosts that belong to a cluster of this name, this one or another.
+func (c *Cluster) Namesakes() []string {
+	return slices.DeleteFunc(c.All(), func(h string) bool { return c.FactsOf(h).Env["cluster"] != c.Name })
+}
 
 // Stranger says why a host, which kubexm has worked on, is none of this cluster's:
-// it has another name, or another authority under the same name, as far as that can be told; empty: it is not so.
+// it has another name, or another ID under the same name, as far as that can be told; empty: it is not so.
 func (c *Cluster) Stranger(host string) string {
 	f := c.FactsOf(host)
-	pin, err := c.Certs.Pin(pki.Kubernetes)
+	id, err := c.recorded()
 	switch {
 	case f.Env["cluster"] == "":
 		return ""
-	case !c.member(f):
+	case f.Env["cluster"] != c.Name:
 		return "part of the kubexm cluster " + f.Env["cluster"]
 	case err != nil:
 		return fmt.Sprintf("part of a kubexm cluster %s, maybe another of that name: %v", c.Name, err)
-	case pin == "":
+	case id == "":
 		return "part of a kubexm cluster " + c.Name + " whose keys are not in " + c.Certs.Dir
-	case f.Env["id"] != pin:
-		return "part of another kubexm cluster " + c.Name + ": its authority is not the one in " + c.Certs.Dir
+	case f.Env["id"] != id:
+		return "part of another kubexm cluster " + c.Name + ": its ID is not the one in " + c.Certs.Dir
 	}
 	return ""
 }
@@ -186,15 +197,6 @@ func (c *Cluster) Addresses(host string) []string {
 	return all
 }
 
-// MasterAddresses are those of all masters.
-func (c *Cluster) MasterAddresses() []string {
-	var all []string
-	for _, m := range c.Masters() {
-		all = append(all, c.Addresses(m)...)
-	}
-	return all
-}
-
 // Arch is the host's architecture, in Go's terms.
 func (c *Cluster) Arch(host string) string {
 	if a := c.Host(host).Arch; a != "" {
@@ -213,11 +215,8 @@ func (c *Cluster) Archs(hosts ...string) []string {
 	return slices.Compact(all)
 }
 
-// DefaultDataRoot is where containerd has its images and containers unless told otherwise.
-const DefaultDataRoot = "/var/lib/containerd"
-
 // DataRoot is the directory of containerd's images and containers.
-func (c *Cluster) DataRoot() string { return cmp.Or(c.Spec.Runtime.DataRoot, DefaultDataRoot) }
+func (c *Cluster) DataRoot() string { return c.Spec.Runtime.DataRoot }
 
 // Kubeadm reports whether kubeadm runs the control plane, and else kubexm does.
 func (c *Cluster) Kubeadm() bool { return c.Spec.Kubernetes.Type == v1alpha1.TypeKubeadm }
@@ -242,7 +241,7 @@ func (c *Cluster) EtcdPrefix() string {
 func DataDirs(s *v1alpha1.Spec, h *v1alpha1.Host) []string {
 	var dirs []string
 	if !RunsHarbor(s, h) {
-		dirs = append(dirs, cmp.Or(s.Runtime.DataRoot, DefaultDataRoot))
+		dirs = append(dirs, s.Runtime.DataRoot)
 	}
 	if s.Etcd.DataDir != "" { // else kubexm runs no etcd
 		dirs = append([]string{s.Etcd.DataDir}, dirs...)

@@ -184,10 +184,14 @@ func TestPreflight(t *testing.T) {
 	for name, spoil := range unfit {
 		t.Run(name, func(t *testing.T) {
 			c := clustertest.New(t, "  kubernetes: {proxyMode: nftables}\n", well(spoil))
-			pin := c.CA(pki.Kubernetes).Hash()
+			id := c.ID()
+			c.CA(pki.Kubernetes)
+			if err := c.Certs.Flush(); err != nil {
+				t.Fatal(err)
+			}
 			for _, f := range c.Facts {
 				if f.Env["cluster"] == "demo" && f.Env["id"] == "" {
-					f.Env["id"] = pin
+					f.Env["id"] = id
 				}
 			}
 			var b strings.Builder
@@ -221,6 +225,9 @@ func TestPreflight(t *testing.T) {
 func TestBrokenKey(t *testing.T) {
 	whole := clustertest.New(t, "", func(_ string, f *runner.Facts) { f.Env = map[string]string{"cluster": "demo", "id": "sha256:1"} })
 	whole.CA(pki.Kubernetes)
+	if err := whole.Certs.Flush(); err != nil {
+		t.Fatal(err)
+	}
 	conf := &v1alpha1.Cluster{Spec: *whole.Spec}
 	conf.Metadata.Name = whole.Name
 	c := cluster.New(conf, whole.Dir, whole.Store, whole.Facts)

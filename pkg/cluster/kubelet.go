@@ -87,9 +87,13 @@ func (c *Cluster) ProxyConfig() map[string]any {
 // of its 45 controllers when it starts or takes over; at 20 calls a second, its
 // default, that is six seconds without any.
 func (c *Cluster) ControllerManagerArgs() map[string]string {
-	return map[string]string{
+	args := map[string]string{
 		"node-cidr-mask-size": strconv.Itoa(c.Spec.Kubernetes.NodeCIDRMaskSize), "kube-api-qps": "100", "kube-api-burst": "200",
 	}
+	if c.SignerApart() != nil {
+		args["cluster-signing-cert-file"] = SignerFile
+	}
+	return args
 }
 
 // YAML writes a configuration document; keys are sorted.

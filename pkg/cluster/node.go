@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"errors"
 	"maps"
 	"net"
@@ -51,7 +52,15 @@ func (c *Cluster) Taints(node string) []corev1.Taint {
 	return taints
 }
 
-// CA returns an authority of the cluster; it is made when first needed. What fails is told
+// ID is the identity of the cluster: its hosts know it by that, and its API in the ConfigMap kube-system/kubexm. It is
+// chosen when first needed. What fails is told by Err, and it is empty.
+func (c *Cluster) ID() string {
+	id, err := c.Certs.ID()
+	c.Check(err)
+	return id
+}
+
+// CA returns the signer of an authority of the cluster; it is made when first needed. What fails is told
 // by Err, and the pair is empty.
 func (c *Cluster) CA(ca pki.CA) *pki.Pair {
 	p, err := c.Certs.CA(ca)
@@ -60,6 +69,28 @@ func (c *Cluster) CA(ca pki.CA) *pki.Pair {
 		return &pki.Pair{}
 	}
 	return p
+}
+
+// Trust returns the certificates (PEM) that are trusted as an authority of the cluster, the signer's first. What fails
+// is told by Err, and there are none.
+func (c *Cluster) Trust(ca pki.CA) []byte {
+	trust, err := c.Certs.Trust(ca)
+	c.Check(err)
+	return trust
+}
+
+// SignerFile is where a master has the certificate of the signer of the Kubernetes authority while its ca.crt has
+// several: the controller manager signs with a file of exactly one
+// (k8s.io/kubernetes/pkg/controller/certificates/signer/ca_provider.go).
+const SignerFile = "/etc/kubernetes/pki/ca-signer.crt"
+
+// SignerApart is the certificate for SignerFile; nil: ca.crt has no other.
+func (c *Cluster) SignerApart() []byte {
+	signer := c.CA(pki.Kubernetes).Cert
+	if bytes.Equal(c.Trust(pki.Kubernetes), signer) {
+		return nil
+	}
+	return signer
 }
 
 // Leaf returns a certificate of the cluster; it is made when first needed. What fails is
@@ -75,7 +106,7 @@ func (c *Cluster) Leaf(spec pki.Spec) *pki.Pair {
 
 // Kubeconfig returns the file with which the holder of a certificate reaches the API.
 func (c *Cluster) Kubeconfig(user string, spec pki.Spec) secret.Secret {
-	conf, err := pki.Kubeconfig(c.Name, c.Endpoint(), c.CA(pki.Kubernetes).Cert, user, c.Leaf(spec))
+	conf, err := pki.Kubeconfig(c.Name, c.Endpoint(), c.Trust(pki.Kubernetes), user, c.Leaf(spec))
 	c.Check(err)
 	return conf
 }
@@ -89,7 +120,7 @@ func (c *Cluster) AdminConfig() (secret.Secret, error) {
 		address = c.Spec.LoadBalancer.VIP
 	}
 	server := "https://" + net.JoinHostPort(address, strconv.Itoa(c.APIPort()))
-	conf, err := pki.Kubeconfig(c.Name, server, c.CA(pki.Kubernetes).Cert, "kubernetes-admin", c.Leaf(pki.Admin()))
+	conf, err := pki.Kubeconfig(c.Name, server, c.Trust(pki.Kubernetes), "kubernetes-admin", c.Leaf(pki.Admin()))
 	return conf, errors.Join(c.Err(), err)
 }
 
@@ -172,7 +203,7 @@ func (c *Cluster) Images(node string) []string {
 func (c *Cluster) API(master string) kube.Access {
 	return kube.Access{
 		Address: net.JoinHostPort(c.IP(master), strconv.Itoa(c.APIPort())), ServerName: "kubernetes",
-		CA: c.CA(pki.Kubernetes).Cert, Client: c.Certs.Operator, Patience: 5 * time.Second,
+		CA: c.Trust(pki.Kubernetes), Client: c.Certs.Operator, Patience: 5 * time.Second,
 	}
 }
 

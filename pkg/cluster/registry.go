@@ -72,7 +72,7 @@ func (c *Cluster) Registry() registry.Private {
 	user, password := c.RegistryLogin()
 	return registry.Private{
 		Name: c.Spec.Registry.PrivateRegistry, Address: net.JoinHostPort(c.IP(c.RegistryHost()), strconv.Itoa(c.RegistryPort())),
-		CA: c.CA(pki.Registry).Cert, User: user, Password: password, Harbor: c.Harbor(),
+		CA: c.Trust(pki.Registry), User: user, Password: password, Harbor: c.Harbor(),
 	}
 }
 

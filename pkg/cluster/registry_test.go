@@ -56,7 +56,7 @@ func TestHarborPreflight(t *testing.T) {
 			if text := strings.Join(got, "; "); text != tt.want {
 				t.Errorf("got  %s\nwant %s", text, tt.want)
 			}
-			if dirs := cluster.DataDirs(c.Spec, c.Host("node2")); slices.Contains(dirs, cluster.DefaultDataRoot) || !slices.Contains(dirs, "/data/harbor") {
+			if dirs := cluster.DataDirs(c.Spec, c.Host("node2")); slices.Contains(dirs, c.DataRoot()) || !slices.Contains(dirs, "/data/harbor") {
 				t.Errorf("directories %q", dirs)
 			}
 		})

@@ -69,7 +69,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string, f field) {
 	if n = d.resolve(n, path); n == nil {
 		return
 	}
-	d.refuseUnsupported(n, path)
+	d.refuseUnsupported(n, path, f)
 	if v.Kind() == reflect.Pointer {
 		v.Set(reflect.New(v.Type().Elem()))
 		v = v.Elem()
@@ -93,7 +93,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string, f field) {
 func (d *decoder) object(n *yaml.Node, v reflect.Value, path string) {
 	fields := fieldsOf(v.Type())
 	if n.Kind != yaml.MappingNode {
-		d.fail(n, Error{Path: path, Msg: "must be a mapping, is " + kindOf(n), Allowed: names(fields)})
+		d.fail(n, Error{Path: path, Msg: "must be a mapping, is " + kindOf(n), Allowed: supportedFields(path, fields)})
 		return
 	}
 	pairs, given := d.pairs(n, path), map[string]bool{}
@@ -106,7 +106,7 @@ func (d *decoder) object(n *yaml.Node, v reflect.Value, path string) {
 			meant := Nearest(p.key.Value, names(fields))
 			e := Error{Path: join(path, p.key.Value), Msg: "unknown field", Suggestion: cmp.Or(meant, elsewhere(p.key.Value))}
 			if e.Suggestion == "" {
-				e.Allowed = names(fields)
+				e.Allowed = supportedFields(path, fields)
 			}
 			d.fail(p.key, e)
 			// Go on as if it were spelled right: what else is wrong shows at once.
@@ -123,7 +123,7 @@ func (d *decoder) object(n *yaml.Node, v reflect.Value, path string) {
 		at, fv := join(path, f.name), v.FieldByIndex(f.index)
 		empty := fv.IsZero() && !isObject(fv.Type()) && !d.dropped[at]
 		if f.required && (!given[f.name] || empty) {
-			d.fail(n, Error{Path: at, Msg: "required", Allowed: f.enum})
+			d.fail(n, Error{Path: at, Msg: "required", Allowed: supported(at, f.enum)})
 		}
 	}
 }
@@ -197,8 +197,9 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path string, f field) {
 		}
 	default:
 		if len(f.enum) > 0 && n.Value != "" && !slices.Contains(f.enum, n.Value) {
-			meant := Nearest(n.Value, f.enum)
-			d.fail(n, Error{Path: path, Value: n.Value, Msg: "unknown value", Allowed: f.enum, Suggestion: meant})
+			allowed := supported(path, f.enum)
+			meant := Nearest(n.Value, allowed)
+			d.fail(n, Error{Path: path, Value: n.Value, Msg: "unknown value", Allowed: allowed, Suggestion: meant})
 			v.SetString(meant) // to find what else is wrong
 			return
 		}

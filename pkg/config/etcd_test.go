@@ -36,6 +36,9 @@ func TestExternalEtcd(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		if err := s.Flush(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	const ca, cert, key = "~/mine/etcd/ca.crt", "~/mine/etcd/node-node1.crt", "~/mine/etcd/node-node1.key"
 	for name, c := range map[string]struct{ ca, cert, key, said string }{

@@ -20,6 +20,8 @@ type field struct {
 	enum     []string
 	def      string
 	min, max int64 // both 0: any
+	policy   Policy
+	file     bool // names files on the control machine, whose content counts
 }
 
 // fieldsOf lists the fields of a configuration struct, embedded ones included.
@@ -30,7 +32,7 @@ func fieldsOf(t reflect.Type) []field {
 		if sf.Anonymous || name == "" || name == "-" {
 			continue
 		}
-		f := field{name: name, index: sf.Index}
+		f := field{name: name, index: sf.Index, policy: policyOf(t, sf), file: sf.Tag.Get("content") == "file"}
 		for key := range strings.SplitSeq(sf.Tag.Get("jsonschema"), ",") {
 			key, value, _ := strings.Cut(key, "=")
 			switch key {

@@ -1,15 +1,11 @@
 package config
 
 import (
-	"cmp"
 	_ "embed"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
 //go:generate go test -run TestGenerated -update .
@@ -32,6 +28,7 @@ type schema struct {
 	Items       *schema
 	Additional  yaml.Node `yaml:"additionalProperties"`
 	Properties  yaml.Node // in the order of the file
+	Change      string    `yaml:"x-change"` // the tag change; empty: it depends on the field below
 }
 
 type property struct {
@@ -110,83 +107,4 @@ func (p property) facts() string {
 		f = append(f, "at least "+p.Minimum)
 	}
 	return strings.Join(f, "; ")
-}
-
-var indexes = regexp.MustCompile(`\[[^\]]*\]`)
-
-// Explain tells what a field means, like kubectl explain: its type, default,
-// allowed values and its fields. The path is like spec.hosts.address; indexes
-// and a leading "spec." may be there or not. An empty path is the whole file.
-// An unknown field gives an Error with fault.ExitUsage.
-func Explain(path string) (string, error) {
-	root, err := loadSchema()
-	if err != nil {
-		return "", err
-	}
-	at, walked := property{schema: root}, ""
-	for _, name := range strings.FieldsFunc(indexes.ReplaceAllString(path, ""), func(r rune) bool { return r == '.' }) {
-		next, ok := at.child(name)
-		if spec, found := at.child("spec"); !ok && found {
-			if next, ok = spec.child(name); ok {
-				walked = "spec"
-			}
-		}
-		if !ok {
-			return "", unknownField(join(walked, name), name, at.fields())
-		}
-		at, walked = next, join(walked, next.name)
-		if next.Items != nil {
-			walked += "[]"
-		}
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "FIELD: %s (%s)\n\n%s", cmp.Or(walked, "cluster.yaml"), at.facts(), wrap(at.Description, "  "))
-	if fields := at.fields(); len(fields) > 0 {
-		b.WriteString("\nFIELDS:\n")
-		for _, f := range fields {
-			fmt.Fprintf(&b, "  %s (%s)\n%s", f.name, f.facts(), wrap(f.Description, "      "))
-		}
-	}
-	return b.String(), nil
-}
-
-func (p property) child(name string) (property, bool) {
-	for _, f := range p.fields() {
-		if strings.EqualFold(f.name, name) {
-			return f, true
-		}
-	}
-	return property{}, false
-}
-
-func unknownField(path, name string, fields []property) error {
-	known := make([]string, len(fields))
-	for i, f := range fields {
-		known[i] = f.name
-	}
-	e := Error{Path: path, Msg: "unknown field", Suggestion: Nearest(name, known)}
-	if e.Suggestion == "" {
-		e.Allowed = known
-	}
-	return fault.Exit(e, fault.ExitUsage)
-}
-
-// wrap breaks a text into indented lines of at most 100 columns.
-func wrap(text, indent string) string {
-	var b strings.Builder
-	column := 0
-	for _, word := range strings.Fields(text) {
-		switch {
-		case column == 0:
-			b.WriteString(indent + word)
-			column = len(indent) + len(word)
-		case column+1+len(word) > 100:
-			b.WriteString("\n" + indent + word)
-			column = len(indent) + len(word)
-		default:
-			b.WriteString(" " + word)
-			column += 1 + len(word)
-		}
-	}
-	return b.String() + "\n"
 }

@@ -290,7 +290,7 @@ func TestData(t *testing.T) {
 		"/var/lib/containerd/x": false, "/var/lib/etcd/": false, "/data/../etc": false, "data": false, "/srv/a b": false,
 	} {
 		var c v1alpha1.Cluster
-		c.Spec.Etcd.DataDir = dir
+		c.Spec.Etcd.DataDir, c.Spec.Runtime.DataRoot = dir, "/var/lib/containerd"
 		k := &checker{Spec: &c.Spec}
 		if k.checkData(); (len(k.errs) == 0) != want || len(k.errs) > 1 {
 			t.Errorf("%s: %v", dir, k.errs)

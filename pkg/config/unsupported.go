@@ -37,16 +37,35 @@ var unsupported = []struct {
 
 const notYet = "not supported yet"
 
-// refuseUnsupported reports a value that nothing acts on. It is decoded all the
-// same: the other rules hold for it, too.
-func (d *decoder) refuseUnsupported(n *yaml.Node, path string) {
+// refused reports whether nothing acts on a value of a field; the empty value stands for all of them.
+func refused(path, value string) bool {
 	for _, u := range unsupported {
-		switch {
-		case u.path != path:
-		case u.values == "":
-			d.errs = append(d.errs, Error{Line: n.Line, Path: path, Msg: notYet})
-		case slices.Contains(strings.Fields(u.values), n.Value):
-			d.errs = append(d.errs, Error{Line: n.Line, Path: path, Value: n.Value, Msg: notYet})
+		if u.path == path && (u.values == "" || slices.Contains(strings.Fields(u.values), value)) {
+			return true
 		}
 	}
+	return false
+}
+
+// supported lists those of the values of a field that can be given.
+func supported(path string, values []string) []string {
+	return slices.DeleteFunc(slices.Clone(values), func(v string) bool { return refused(path, v) })
+}
+
+// supportedFields lists those fields of an object that can be given.
+func supportedFields(path string, fields []field) []string {
+	return slices.DeleteFunc(names(fields), func(name string) bool { return refused(join(path, name), "") })
+}
+
+// refuseUnsupported reports a value that nothing acts on. It is decoded all the
+// same: the other rules hold for it, too.
+func (d *decoder) refuseUnsupported(n *yaml.Node, path string, f field) {
+	if !refused(path, n.Value) {
+		return
+	}
+	e := Error{Line: n.Line, Path: path, Msg: notYet}
+	if !refused(path, "") { // others are supported
+		e.Value, e.Allowed = n.Value, supported(path, f.enum)
+	}
+	d.errs = append(d.errs, e)
 }

@@ -43,13 +43,16 @@ func (k *checker) address(path, value string) {
 }
 
 func (k *checker) checkHosts() {
-	seen := map[string]string{} // field and value: path of the first
-	unique := func(kind, value, path string) {
-		if first, taken := seen[kind+value]; taken && value != "" {
-			k.fail(path, value, "the same as %s", first)
-		} else {
-			seen[kind+value] = path
+	type of struct{ kind, value string }
+	seen := map[of]string{} // path of the first
+	unique := func(kind, value, path, remedy string) bool {
+		first, taken := seen[of{kind, value}]
+		if taken && value != "" {
+			k.fail(path, value, "the same as %s%s", first, remedy)
+			return false
 		}
+		seen[of{kind, value}] = path
+		return true
 	}
 	for i := range k.Hosts {
 		h, path := &k.Hosts[i], hostPath(i)
@@ -57,14 +60,18 @@ func (k *checker) checkHosts() {
 		switch h.Name {
 		case "control":
 			k.fail(path+".name", h.Name, "is what plans and events call the machine that kubexm runs on; take another name")
-		case "certs", "lock", "objects", "runs":
+		case "archive", "certs", "lock", "objects", "runs":
 			k.fail(path+".name", h.Name, "is a name of kubexm's own where the files of hosts are kept; take another name")
 		}
 		k.address(path+".address", h.Address)
-		unique("name ", h.Name, path+".name")
-		unique("address ", h.Address, path+".address")
-		if h.InternalAddress != h.Address {
-			unique("address ", h.InternalAddress, path+".internalAddress")
+		unique("name", h.Name, path+".name", "")
+		// Several hosts may be behind one address (NAT), each with a port of its own.
+		if unique(fmt.Sprint("port ", h.Port, " of"), h.Address, path+".address", ", on the same port") {
+			remedy := ""
+			if h.InternalAddress == h.Address {
+				remedy = "; hosts behind one address each need an internalAddress, at which the others reach them"
+			}
+			unique("internal", h.InternalAddress, path+".internalAddress", remedy)
 		}
 		switch ip, err := netip.ParseAddr(h.InternalAddress); {
 		case h.InternalAddress == "" && h.Address != "":

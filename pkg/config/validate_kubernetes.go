@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/url"
@@ -135,7 +134,7 @@ func (k *checker) checkData() {
 	type data struct{ at, dir, of string }
 	all := []data{
 		{"spec.etcd.dataDir", k.Etcd.DataDir, "etcd"},
-		{"spec.runtime.dataRoot", cmp.Or(k.Runtime.DataRoot, "/var/lib/containerd"), "the runtime"},
+		{"spec.runtime.dataRoot", k.Runtime.DataRoot, "the runtime"},
 	}
 	if k.Registry != nil {
 		all = append([]data{{"spec.registry.dataDir", k.Registry.DataDir, "the registry"}}, all...)

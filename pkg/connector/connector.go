@@ -16,6 +16,8 @@ import (
 	"io"
 	"net"
 	"strings"
+
+	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 // Cmd is one POSIX shell command line and its streams. It runs without a terminal,
@@ -55,10 +57,10 @@ type ExitError struct {
 	Stderr string // the last lines of standard error, trimmed
 }
 
-// NewExitError returns an ExitError with texts cut to a readable length.
+// NewExitError returns an ExitError with texts cut to a readable length, and without what would steer a terminal.
 func NewExitError(line string, code int, stderr string) *ExitError {
 	const most = 2000
-	stderr = strings.TrimSpace(stderr)
+	stderr = strings.TrimSpace(human.Clean(stderr))
 	if len(stderr) > most {
 		stderr = "..." + stderr[len(stderr)-most:]
 	}

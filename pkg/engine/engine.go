@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/runner"
@@ -15,18 +14,31 @@ import (
 type Limits struct {
 	Global  int            // nodes of the run; default 128
 	PerHost int            // nodes that are about one host; default 4, well below sshd's ten sessions
-	Named   map[string]int // nodes that count against step.Options.Limit
+	Named   map[string]int // nodes that count against step.Options.Limit; looks ahead do not
 }
+
+// Rollback says what is undone of what this run changed, when a node fails. The steps of a
+// scope count as one task, without those of scopes in it. What a Finally changed stays.
+type Rollback string
+
+// Rollback policies.
+const (
+	RollbackNone Rollback = ""
+	RollbackHost Rollback = "host" // the task, on the host that the failed node is about
+	RollbackTask Rollback = "task" // the task, on all its hosts; on that host alone where failures are tolerated
+)
 
 // Engine executes graphs.
 type Engine struct {
-	Hosts    func(name string) (*runner.Runner, error)
-	Sink     func(Event)     // called for one event at a time
-	Stop     <-chan struct{} // closed: let what runs finish, start nothing more; nil: never
-	DryRun   bool            // only look
-	Rollback bool            // undo what this run changed in a task on a host, when the task fails there
-	FailFast bool            // start nothing more after the first failure; else independent branches go on
-	Limits   Limits
+	Hosts     func(name string) (*runner.Runner, error)
+	Sink      func(Event)     // called for one event at a time; the run waits for it
+	Stop      <-chan struct{} // closed: let what runs finish, start nothing more but Finally of scopes that have begun; nil: never
+	DryRun    bool            // only look
+	Rollback  Rollback
+	LookAhead bool // precheck all nodes side by side, and run only those that differ or come after a change
+	// Impatient marks the context of a look ahead, at what may not be there yet. nil: not at all.
+	Impatient func(context.Context) context.Context
+	Limits    Limits
 }
 
 // Error is a node that failed.
@@ -43,14 +55,17 @@ func (e *Error) Unwrap() error { return e.Err }
 // Run executes g and returns how it went, with the joined *Errors of failed nodes.
 func (e *Engine) Run(ctx context.Context, g *plan.ExecutionGraph) (Summary, error) {
 	r := &run{
-		Engine: e, g: g, done: make(chan int), used: map[slot]int{}, parked: map[slot][]int{},
-		dead: map[string]bool{}, tolerated: map[string]int{}, undo: map[string][]undo{},
+		Engine: e, g: g, done: make(chan result), used: map[slot]int{}, dead: map[string]int{},
+		tolerated: map[string]int{}, tolerant: map[string]bool{}, units: map[key]*unit{}, undo: map[key][]undo{},
+	}
+	for l := range r.lanes {
+		r.lanes[l].parked = map[slot][]int{}
 	}
 	if err := r.prepare(); err != nil {
 		return r.sum, err
 	}
 	r.loop(ctx)
-	r.sum.Interrupted = r.halted && (r.sum.Skipped > 0 || ctx.Err() != nil && r.sum.Failed > 0)
+	r.sum.Interrupted = r.stopped && (r.sum.Skipped > 0 || ctx.Err() != nil && r.sum.Failed > 0)
 	return r.sum, errors.Join(r.errs...)
 }
 
@@ -63,224 +78,184 @@ const (
 	blocked // not run because of others, or of a stop
 )
 
-// slot names a limit: of a host, or one that steps name themselves.
-type slot struct{ host, name string }
-
+// run is one execution. Its loop alone reads and writes it, but for what mu guards.
 type run struct {
 	*Engine
 	g         *plan.ExecutionGraph
-	prev      [][]int        // node -> those that it waits for
-	next      [][]int        // node -> those that wait for it
-	missing   []int          // node -> how many it still waits for
-	out       []outcome      // node -> how it ended
-	ready     []int          // may start, in order of the graph
-	parked    map[slot][]int // may start when a slot gets free
-	wake      []slot         // where slots got free
+	nodes     []node
+	scopes    []scope
+	lanes     [lanes]lane
 	used      map[slot]int
-	running   int
-	done      chan int        // nodes that ended
-	stopped   bool            // start nothing more
-	halted    bool            // stopped by Stop or by the context
-	dead      map[string]bool // hosts whose failure was tolerated
-	tolerated map[string]int  // task -> how many of them
+	running   int // goroutines
+	left      int // nodes that have not ended
+	done      chan result
+	stopped   bool           // start nothing more but what is in a Finally
+	cut       bool           // nor that
+	stopLooks func()         // ends looks ahead
+	clock     int            // counts changes
+	ticks     int            // counts nodes that ended
+	dead      map[string]int // hosts whose failure was tolerated, and since which tick
+	tolerated map[string]int // task -> how many of them
+	tolerant  map[string]bool
+	units     map[key]*unit // only under RollbackTask
 
 	mu   sync.Mutex // guards what follows
+	seq  int64
 	sum  Summary
 	errs []error
-	undo map[string][]undo
+	undo map[key][]undo
 }
 
-// prepare numbers the edges.
+// node is how far a node of the graph is.
+type node struct {
+	prev, next []int   // those that it waits for, and those that wait for it
+	missing    int     // how many it still waits for
+	out        outcome // how it ended
+	scope      int     // innermost; -1: none
+	finally    int     // innermost scope in whose Finally it stands; -1: none
+	before     int     // clock at the last change before it
+	changed    int     // clock at its own change; 0: none
+	look       look
+}
+
+// result is what a goroutine ends with.
+type result struct {
+	i       int
+	out     outcome // of a node
+	changed bool    // so may have been its host
+	looked  *found  // of a look
+	undone  *unit   // of a rollback
+}
+
+// prepare numbers nodes and scopes.
 func (r *run) prepare() error {
-	n := len(r.g.Nodes)
-	r.prev, r.next, r.missing, r.out = make([][]int, n), make([][]int, n), make([]int, n), make([]outcome, n)
-	num := make(map[plan.ID]int, n)
+	if err := r.prepareScopes(); err != nil {
+		return err
+	}
+	r.nodes, r.left = make([]node, len(r.g.Nodes)), len(r.g.Nodes)
+	num, scopes := make(map[plan.ID]int, len(r.g.Nodes)), make(map[string]int, len(r.scopes))
+	for s := range r.scopes {
+		scopes[r.g.Scopes[s].ID] = s
+	}
 	for i := range r.g.Nodes {
-		node := &r.g.Nodes[i]
-		num[node.ID] = i
-		for _, a := range node.After {
+		n, st := &r.g.Nodes[i], &r.nodes[i]
+		num[n.ID] = i
+		for _, a := range n.After {
 			j, ok := num[a]
 			if !ok || j == i {
-				return fmt.Errorf("graph %s: %s comes after %s, which is not before it", r.g.Name, node.ID, a)
+				return fmt.Errorf("graph %s: %s comes after %s, which is not before it", r.g.Name, n.ID, a)
 			}
-			r.prev[i], r.next[j] = append(r.prev[i], j), append(r.next[j], i)
-			r.missing[i]++
+			st.prev, r.nodes[j].next = append(st.prev, j), append(r.nodes[j].next, i)
+			st.missing++
 		}
-		if !node.Barrier() {
+		st.scope, st.finally = -1, -1
+		if s, ok := scopes[n.Scope]; ok {
+			r.place(i, s)
+		} else if n.Scope != "" {
+			return fmt.Errorf("graph %s: %s is in the scope %s, which is not there", r.g.Name, n.ID, n.Scope)
+		}
+		if st.missing == 0 {
+			r.lanes[runs].ready = append(r.lanes[runs].ready, i)
+		}
+		switch {
+		case n.Barrier():
+			r.tolerant[n.Task] = r.tolerant[n.Task] || n.MaxFailures > 0
+		default:
 			r.sum.Total++
-		}
-		if r.missing[i] == 0 {
-			r.ready = append(r.ready, i)
+			if r.LookAhead {
+				r.lanes[ahead].ready = append(r.lanes[ahead].ready, i)
+			}
 		}
 	}
 	return nil
 }
 
 func (r *run) loop(ctx context.Context) {
+	looks, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r.stopLooks = cancel
 	stop, cut := r.Stop, ctx.Done()
 	for {
 		select { // a stop that is there already comes before more work
 		case <-stop:
-			r.stopped, r.halted, stop = true, true, nil
+			stop = nil
+			r.halt()
 		case <-cut:
-			r.stopped, r.halted, cut = true, true, nil
+			cut, r.cut = nil, true
+			r.halt()
 		default:
 		}
-		r.start(ctx)
+		r.start(ctx, looks)
 		if r.running == 0 {
 			return
 		}
 		select {
-		case i := <-r.done:
+		case d := <-r.done:
 			r.running--
-			for _, s := range r.slots(&r.g.Nodes[i]) {
-				r.used[s]--
-				r.wake = append(r.wake, s)
-			}
-			r.ended(i)
+			r.take(ctx, d)
 		case <-stop:
-			r.stopped, r.halted, stop = true, true, nil
+			stop = nil
+			r.halt()
 		case <-cut: // what runs ends by itself: its context is gone
-			r.stopped, r.halted, cut = true, true, nil
+			cut, r.cut = nil, true
+			r.halt()
 		}
 	}
 }
 
-// start starts, or settles at once, all nodes that may.
-func (r *run) start(ctx context.Context) {
-	for r.stopped || r.running < orDefault(r.Limits.Global, 128) {
-		i, ok := r.pop()
-		if !ok {
-			return
-		}
-		if !r.settle(i) {
-			r.launch(ctx, i)
+// halt starts nothing more: what waited for a slot, or for a scope to be decided, is settled.
+func (r *run) halt() {
+	r.stopped = true
+	r.stopLooks()
+	r.lanes[ahead] = lane{parked: map[slot][]int{}}
+	l := &r.lanes[runs]
+	for s, list := range l.parked {
+		l.ready = append(l.ready, list...)
+		delete(l.parked, s)
+	}
+	for s := range r.scopes {
+		if r.scopes[s].state == deciding {
+			r.decided(&r.scopes[s], undecided)
 		}
 	}
 }
 
-// pop returns the next node to look at: one that waited for a slot, or one that got ready.
-func (r *run) pop() (i int, ok bool) {
-	for len(r.wake) > 0 {
-		s := r.wake[0]
-		if list := r.parked[s]; len(list) > 0 && (r.stopped || r.used[s] < r.size(s)) {
-			r.parked[s] = list[1:]
-			return list[0], true
-		}
-		r.wake = r.wake[1:]
-	}
-	if len(r.ready) == 0 {
-		return 0, false
-	}
-	i, r.ready = r.ready[0], r.ready[1:]
-	return i, true
-}
-
-// launch runs a node, or parks it where the limit is reached.
-func (r *run) launch(ctx context.Context, i int) {
-	n := &r.g.Nodes[i]
-	slots := r.slots(n)
-	for _, s := range slots {
-		if r.used[s] >= r.size(s) {
-			r.parked[s] = append(r.parked[s], i)
-			return
-		}
-	}
-	for _, s := range slots {
-		r.used[s]++
-	}
-	r.running++
-	go func() {
-		r.out[i] = r.node(ctx, n)
-		r.done <- i
-	}()
-}
-
-func (r *run) slots(n *plan.Node) []slot {
-	slots := []slot{{host: n.Subject()}} // a master that many wait on for others has its own limit, on sessions
-	if name := options(n).Limit; r.Limits.Named[name] > 0 {
-		slots = append(slots, slot{name: name})
-	}
-	return slots
-}
-
-func (r *run) size(s slot) int {
-	if s.name != "" {
-		return r.Limits.Named[s.name]
-	}
-	return orDefault(r.Limits.PerHost, 4)
-}
-
-// settle decides about a node without running it: barriers, and nodes whose way is blocked.
-func (r *run) settle(i int) bool {
-	n := &r.g.Nodes[i]
-	failed, others := 0, false
-	for _, j := range r.prev[i] {
-		switch m := &r.g.Nodes[j]; {
-		case r.out[j] == blocked:
-			others = true
-		case r.out[j] == bad && !r.dead[m.Subject()]:
-			failed++
-			others = others || !n.Barrier() && m.Subject() != n.Subject()
-		}
-	}
+// take notes how something ended.
+func (r *run) take(ctx context.Context, d result) {
 	switch {
-	case n.Barrier():
-		r.out[i] = r.tolerate(i, failed, others)
-	case others || r.stopped:
-		r.out[i] = blocked
-	case failed > 0 || r.dead[n.Subject()]:
-		r.out[i] = bad
+	case d.looked != nil:
+		r.release(r.lookSlots(d.i))
+		r.looked(d.i, d.looked)
+	case d.undone != nil:
+		r.undone(d.undone)
 	default:
-		return false
-	}
-	if !n.Barrier() {
-		r.emit(n, Event{Status: Skipped})
-	}
-	r.ended(i)
-	return true
-}
-
-// tolerate passes a barrier when no more hosts of its task failed than may. They
-// are left alone from there on.
-func (r *run) tolerate(barrier, failed int, others bool) outcome {
-	n := &r.g.Nodes[barrier]
-	if others || failed > 0 && r.tolerated[n.Task]+failed > n.MaxFailures {
-		return blocked
-	}
-	r.tolerated[n.Task] += failed
-	for _, j := range r.prev[barrier] {
-		if r.out[j] == bad {
-			r.dead[r.g.Nodes[j].Subject()] = true
+		r.release(r.slots(d.i))
+		r.nodes[d.i].out = d.out
+		if d.changed {
+			r.clock++
+			r.nodes[d.i].changed = r.clock
+		}
+		if !r.held(ctx, d.i) {
+			r.ended(d.i)
 		}
 	}
-	return good
 }
 
+// ended makes ready what waited for a node.
 func (r *run) ended(i int) {
-	if r.FailFast && r.out[i] == bad {
-		r.stopped = true
+	r.ticks++
+	r.left--
+	if r.left == 0 {
+		r.stopLooks()
 	}
-	for _, j := range r.next[i] {
-		if r.missing[j]--; r.missing[j] == 0 {
-			r.ready = append(r.ready, j)
+	st := &r.nodes[i]
+	for _, j := range st.next {
+		next := &r.nodes[j]
+		next.before = max(next.before, st.before, st.changed)
+		if next.missing--; next.missing == 0 {
+			r.lanes[runs].ready = append(r.lanes[runs].ready, j)
 		}
 	}
-}
-
-func (r *run) emit(n *plan.Node, ev Event) {
-	ev.Time, ev.Node, ev.Task, ev.Host, ev.What = time.Now(), n.ID, n.Task, n.Host, n.What
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.sum.count(ev)
-	if r.Sink != nil {
-		r.Sink(ev)
-	}
-}
-
-func orDefault(n, otherwise int) int {
-	if n > 0 {
-		return n
-	}
-	return otherwise
+	r.answered(st.look.scope, nil)
+	st.look = look{stage: taken} // what it found is of no use any more
 }

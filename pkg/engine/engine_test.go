@@ -95,17 +95,30 @@ func (r result) expect(t *testing.T, want map[string]string) {
 	}
 }
 
-func run(ctx context.Context, t *testing.T, e engine.Engine, parts ...plan.Part) (r result) {
+func planned(t *testing.T, parts ...plan.Part) *plan.ExecutionGraph {
 	t.Helper()
 	g, err := plan.New(plan.Pipeline{Name: "p", Parts: parts})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return g
+}
+
+func anyHost(name string) (*runner.Runner, error) { return runner.New(name, nil), nil }
+
+func run(ctx context.Context, t *testing.T, e engine.Engine, parts ...plan.Part) (r result) {
+	t.Helper()
+	g := planned(t, parts...)
 	begin := time.Now()
 	if e.Hosts == nil {
-		e.Hosts = func(name string) (*runner.Runner, error) { return runner.New(name, nil), nil }
+		e.Hosts = anyHost
 	}
-	e.Sink = func(ev engine.Event) { r.events = append(r.events, ev) }
+	e.Sink = func(ev engine.Event) {
+		r.events = append(r.events, ev)
+		if ev.Seq != int64(len(r.events)) {
+			t.Errorf("event %d has the number %d", len(r.events), ev.Seq)
+		}
+	}
 	r.Summary, r.err = e.Run(ctx, g)
 	r.took = time.Since(begin)
 	return r
@@ -247,13 +260,13 @@ func TestNoHost(t *testing.T) {
 func TestDryRun(t *testing.T) {
 	never := func(context.Context) error { t.Error("a dry run ran a change"); return nil }
 	r := run(t.Context(), t, engine.Engine{DryRun: true}, task("t", []string{"a"},
-		act{Name: "nothing"}, act{Name: "change", Run: never, Undo: never}, act{Name: "unknown", Look: fails(step.ErrUnknown)}, act{Name: "later"}))
+		act{Name: "nothing"}, act{Name: "change", Run: never, Undo: never}, act{Name: "unknown", Look: fails(errBroken)}, act{Name: "later"}))
 	r.expect(t, map[string]string{"t/nothing@a": "ok", "t/change@a": "pending", "t/unknown@a": "pending", "t/later@a": "ok"})
 	if r.err != nil || r.Pending != 2 {
 		t.Errorf("%+v: %v", r.Summary, r.err)
 	}
 	for _, ev := range r.events {
-		if ev.What == "unknown" && ev.Status == engine.Pending && !strings.Contains(ev.Diff, "known only after the run") {
+		if ev.What == "unknown" && ev.Status == engine.Pending && ev.Diff != "unknown until the steps before it have run: broken" {
 			t.Errorf("got %q", ev.Diff)
 		}
 	}

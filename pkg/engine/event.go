@@ -28,6 +28,7 @@ const (
 
 // Event reports a node. Progress, journal, log and API are made of events.
 type Event struct {
+	Seq      int64         `json:"seq,omitempty"` // 1, 2, 3... in its run
 	Time     time.Time     `json:"time"`
 	Node     plan.ID       `json:"node"`
 	Task     string        `json:"task"`
@@ -39,6 +40,7 @@ type Event struct {
 	Diff     string        `json:"diff,omitempty"`
 	Error    string        `json:"error,omitempty"`
 	Advice   string        `json:"advice,omitempty"`
+	Missed   int           `json:"missed,omitempty"` // events before this one that a slow Subscriber did not get
 }
 
 // Summary counts how nodes ended.

@@ -30,9 +30,9 @@ func on(hosts ...string) func(string) []step.Step {
 
 func TestMaxFailures(t *testing.T) {
 	hosts := []string{"a", "b", "c"}
-	tolerant := func(most, serial int, broken ...string) plan.Task {
+	tolerant := func(most int, broken ...string) plan.Task {
 		p := per("t", hosts, on(broken...))
-		p.MaxFailures, p.Serial = most, serial
+		p.MaxFailures = most
 		return p
 	}
 	after := task("u", hosts, act{Name: "z"})
@@ -43,27 +43,27 @@ func TestMaxFailures(t *testing.T) {
 		parts []plan.Part
 		want  map[string]string
 	}{
-		"none allowed": {[]plan.Part{tolerant(0, 0, "b"), after}, map[string]string{
+		"none allowed": {[]plan.Part{tolerant(0, "b"), after}, map[string]string{
 			"t/x@a": "ok", "t/y@a": "ok", "t/x@b": "failed", "t/y@b": "skipped", "t/x@c": "ok", "t/y@c": "ok",
 			"u/z@a": "skipped", "u/z@b": "skipped", "u/z@c": "skipped",
 		}},
-		"one allowed": {[]plan.Part{tolerant(1, 0, "b"), after, master("b"), master("c")}, map[string]string{
+		"one allowed": {[]plan.Part{tolerant(1, "b"), after, master("b"), master("c")}, map[string]string{
 			"t/x@a": "ok", "t/y@a": "ok", "t/x@b": "failed", "t/y@b": "skipped", "t/x@c": "ok", "t/y@c": "ok",
 			"u/z@a": "ok", "u/z@b": "skipped", "u/z@c": "ok", "d/w-for-b@m": "skipped", "d/w-for-c@m": "ok",
 		}},
-		"two failed": {[]plan.Part{tolerant(1, 0, "b", "c"), after}, map[string]string{
+		"two failed": {[]plan.Part{tolerant(1, "b", "c"), after}, map[string]string{
 			"t/x@a": "ok", "t/y@a": "ok", "t/x@b": "failed", "t/y@b": "skipped", "t/x@c": "failed", "t/y@c": "skipped",
 			"u/z@a": "skipped", "u/z@b": "skipped", "u/z@c": "skipped",
 		}},
-		"one in each of two batches": {[]plan.Part{tolerant(1, 1, "a", "b"), after}, map[string]string{
+		"one in each of two batches": {[]plan.Part{plan.Batches{Part: tolerant(1, "a", "b")}, after}, map[string]string{
 			"t/x@a": "failed", "t/y@a": "skipped", "t/x@b": "failed", "t/y@b": "skipped", "t/x@c": "skipped", "t/y@c": "skipped",
 			"u/z@a": "skipped", "u/z@b": "skipped", "u/z@c": "skipped",
 		}},
-		"per host": {[]plan.Part{plan.PerHost{tolerant(1, 0, "b"), after}, task("v", []string{"a"}, act{Name: "z"})}, map[string]string{
+		"per host": {[]plan.Part{plan.PerHost{tolerant(1, "b"), after}, task("v", []string{"a"}, act{Name: "z"})}, map[string]string{
 			"t/x@a": "ok", "t/y@a": "ok", "t/x@b": "failed", "t/y@b": "skipped", "t/x@c": "ok", "t/y@c": "ok",
 			"u/z@a": "ok", "u/z@b": "skipped", "u/z@c": "ok", "v/z@a": "ok",
 		}},
-		"too many per host": {[]plan.Part{plan.PerHost{tolerant(1, 0, "a", "b"), after}, task("v", []string{"c"}, act{Name: "z"})}, map[string]string{
+		"too many per host": {[]plan.Part{plan.PerHost{tolerant(1, "a", "b"), after}, task("v", []string{"c"}, act{Name: "z"})}, map[string]string{
 			"t/x@a": "failed", "t/y@a": "skipped", "t/x@b": "failed", "t/y@b": "skipped", "t/x@c": "ok", "t/y@c": "ok",
 			"u/z@a": "skipped", "u/z@b": "skipped", "u/z@c": "ok", "v/z@c": "skipped",
 		}},
@@ -88,13 +88,6 @@ func TestIndependentBranchesGoOn(t *testing.T) {
 	}
 	bubble(t, func(t *testing.T) {
 		run(t.Context(), t, engine.Engine{}, parts).expect(t, map[string]string{"t/x@a": "failed", "t/y@a": "skipped", "u/x@b": "changed", "u/y@b": "changed"})
-	})
-	bubble(t, func(t *testing.T) {
-		r := run(t.Context(), t, engine.Engine{FailFast: true}, parts)
-		r.expect(t, map[string]string{"t/x@a": "failed", "t/y@a": "skipped", "u/x@b": "changed", "u/y@b": "skipped"})
-		if r.Interrupted {
-			t.Error("nobody interrupted the run")
-		}
 	})
 }
 
@@ -147,7 +140,7 @@ func TestCancelEndsAtOnce(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
 		undone := false
-		r := run(ctx, t, engine.Engine{Rollback: true}, task("t", []string{"a"},
+		r := run(ctx, t, engine.Engine{Rollback: engine.RollbackHost}, task("t", []string{"a"},
 			act{Name: "w", Run: takes(0), Undo: func(context.Context) error { undone = true; return nil }},
 			act{Name: "x", Run: takes(time.Minute)}, act{Name: "y"}))
 		r.expect(t, map[string]string{"t/w@a": "changed", "t/x@a": "failed", "t/y@a": "skipped"})
@@ -185,7 +178,7 @@ func TestRollback(t *testing.T) {
 		return []step.Step{undoable(h+"1", nil), act{Name: "ok"}, plan.On("m", undoable(h+"2", nil)), act{Name: h + "3", Run: takes(0)}, undoable(h+"4", err), undoable(h+"5", nil)}
 	})
 	bubble(t, func(t *testing.T) {
-		r := run(t.Context(), t, engine.Engine{Rollback: true}, earlier, broken)
+		r := run(t.Context(), t, engine.Engine{Rollback: engine.RollbackHost}, earlier, broken)
 		if diff := cmp.Diff([]string{"a4", "a2", "a1"}, undone); diff != "" {
 			t.Error(diff)
 		}
@@ -207,7 +200,7 @@ func TestRollback(t *testing.T) {
 
 func TestRollbackFails(t *testing.T) {
 	stuck := act{Name: "x", Run: fails(nil), Undo: fails(fault.Advise(errors.New("stuck"), "pull"))}
-	r := run(t.Context(), t, engine.Engine{Rollback: true}, task("t", []string{"a"}, stuck, act{Name: "y", Run: fails(errBroken)}))
+	r := run(t.Context(), t, engine.Engine{Rollback: engine.RollbackHost}, task("t", []string{"a"}, stuck, act{Name: "y", Run: fails(errBroken)}))
 	r.expect(t, map[string]string{"t/x@a": "changed restored", "t/y@a": "failed"})
 	if r.Restored != 0 || !strings.Contains(r.err.Error(), "x on a: rolling back: stuck") || fault.Advice(r.err) != "pull" {
 		t.Errorf("%d restored: %v", r.Restored, r.err)
@@ -219,7 +212,7 @@ func TestRollbackOfLostHost(t *testing.T) {
 	lost := func(name string) step.Step {
 		return act{Name: name, Run: fails(nil), Undo: fails(fault.Transient(errors.New("lost")))}
 	}
-	r := run(t.Context(), t, engine.Engine{Rollback: true}, task("t", []string{"a"}, lost("x"),
+	r := run(t.Context(), t, engine.Engine{Rollback: engine.RollbackHost}, task("t", []string{"a"}, lost("x"),
 		plan.On("m", act{Name: "w", Run: fails(nil), Undo: fails(nil)}), lost("y"), act{Name: "z", Run: fails(errBroken)}))
 	r.expect(t, map[string]string{"t/x@a": "changed", "t/w-for-a@m": "changed restored", "t/y@a": "changed restored", "t/z@a": "failed"})
 	if r.Restored != 1 || strings.Count(r.err.Error(), "lost") != 1 || !strings.Contains(r.err.Error(), "lost; changes before it that stay: 1") {
@@ -239,7 +232,7 @@ func TestPanic(t *testing.T) {
 		"rolling back": {[]step.Step{act{Name: "x", Run: fails(errBroken), Undo: broken}}, map[string]string{"t/x@a": "failed restored", "u/z@b": "changed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := run(t.Context(), t, engine.Engine{Rollback: true}, plan.Parallel{task("t", []string{"a"}, c.steps...), task("u", []string{"b"}, act{Name: "z", Run: fails(nil)})})
+			r := run(t.Context(), t, engine.Engine{Rollback: engine.RollbackHost}, plan.Parallel{task("t", []string{"a"}, c.steps...), task("u", []string{"b"}, act{Name: "z", Run: fails(nil)})})
 			r.expect(t, c.want)
 			if text := fmt.Sprint(r.err); !strings.Contains(text, "a fault of kubexm itself: no such host") || !strings.Contains(text, "failure_test.go:") {
 				t.Errorf("told: %s", text)

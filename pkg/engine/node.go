@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/kubexm/kubexm/pkg/plan"
@@ -16,32 +15,26 @@ import (
 // would wait anew. A connection that stalls is given up after about 75 s by its keep-alive, and is worth another.
 var errTimeout = errors.New("not done after")
 
-type undo struct {
-	node *plan.Node
-	fn   func(context.Context) error
+// job is a node that runs.
+type job struct {
+	*plan.Node
+	key    key
+	undo   bool         // it can be rolled back
+	later  bool         // something before it has changed, or would in a dry run
+	change *step.Change // that a look found; nil: look
 }
 
-func (u undo) call(ctx context.Context) (err error) {
-	defer fault.Caught(&err)
-	return u.fn(ctx)
-}
-
-func options(n *plan.Node) step.Options {
-	if n.Barrier() {
-		return step.Options{}
-	}
-	return step.OptionsOf(n.Step)
-}
-
-// node runs one node to its end and reports it.
-func (r *run) node(ctx context.Context, n *plan.Node) outcome {
-	begin := time.Now()
+// node runs one node to its end and reports it. It also reports whether its host may be another than before.
+func (r *run) node(ctx context.Context, j job) (out outcome, changed bool) {
+	n, begin := j.Node, time.Now()
 	r.emit(n, Event{Status: Started})
-	opt := options(n)
+	opt := step.OptionsOf(n.Step)
 	var ev Event
 	var err error
-	for try := 0; ; try++ {
-		ev, err = r.try(ctx, n, opt.Timeout)
+	try := 0
+	for ; ; try++ {
+		ev, err = r.try(ctx, j, opt.Timeout)
+		j.change = nil // another try looks anew
 		if err == nil || try >= opt.Retries || !fault.IsTransient(err) || errors.Is(err, errTimeout) || ctx.Err() != nil {
 			break
 		}
@@ -54,15 +47,15 @@ func (r *run) node(ctx context.Context, n *plan.Node) outcome {
 	ev.Duration = time.Since(begin)
 	if err == nil {
 		r.emit(n, ev)
-		return good
+		return good, ev.Status != OK || try > 0 // an earlier try may have changed something
 	}
 	ev.Status, ev.Error, ev.Advice = Failed, err.Error(), fault.Advice(err)
 	r.emit(n, ev)
 	r.failed(n, err)
-	if r.Rollback && ctx.Err() == nil {
-		r.rollBack(ctx, n)
+	if j.undo && (r.Rollback == RollbackHost || r.tolerant[n.Task]) && ctx.Err() == nil {
+		r.rollBack(ctx, j.key, n.Subject())
 	}
-	return bad
+	return bad, true
 }
 
 func (r *run) failed(n *plan.Node, err error) {
@@ -72,8 +65,9 @@ func (r *run) failed(n *plan.Node, err error) {
 }
 
 // try looks, changes and verifies once.
-func (r *run) try(ctx context.Context, n *plan.Node, timeout time.Duration) (ev Event, err error) {
+func (r *run) try(ctx context.Context, j job, timeout time.Duration) (ev Event, err error) {
 	defer fault.Caught(&err)
+	n := j.Node
 	cause := fmt.Errorf("%w %s", errTimeout, timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, cause)
 	defer cancel()
@@ -82,11 +76,16 @@ func (r *run) try(ctx context.Context, n *plan.Node, timeout time.Duration) (ev 
 	if err != nil {
 		return Event{}, err
 	}
-	c, err := n.Step.Precheck(ctx, h)
-	if err != nil {
-		if r.DryRun && ctx.Err() == nil {
-			return Event{Status: Pending, Diff: "cannot be told before the steps ahead of it ran: " + err.Error()}, nil
-		}
+	c := j.change
+	if c == nil {
+		c, err = n.Step.Precheck(ctx, h)
+	}
+	switch {
+	case err != nil && r.DryRun && ctx.Err() == nil && j.later:
+		return Event{Status: Pending, Diff: "unknown until the steps before it have run: " + err.Error()}, nil
+	case err != nil && r.DryRun && ctx.Err() == nil:
+		return Event{Status: Pending, Diff: "unknown: " + err.Error()}, nil
+	case err != nil:
 		return Event{}, because(ctx, err)
 	}
 	if c == nil {
@@ -97,8 +96,8 @@ func (r *run) try(ctx context.Context, n *plan.Node, timeout time.Duration) (ev 
 		ev.Status = Pending
 		return ev, nil
 	}
-	if c.Rollback != nil {
-		r.remember(n, c.Rollback)
+	if j.undo && c.Rollback != nil {
+		r.remember(j, c.Rollback)
 	}
 	if err := c.Run(ctx); err != nil {
 		return ev, because(ctx, err)
@@ -117,47 +116,14 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// onHost counts the changes of a host.
-func onHost(list []undo, host string) (n int) {
-	for _, u := range list {
-		if u.node.Host == host {
-			n++
-		}
-	}
-	return n
-}
-
-func (r *run) remember(n *plan.Node, fn func(context.Context) error) {
+func (r *run) emit(n *plan.Node, ev Event) {
+	ev.Time, ev.Node, ev.Task, ev.Host, ev.What = time.Now(), n.ID, n.Task, n.Host, n.What
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	key := n.Task + "@" + n.Subject()
-	r.undo[key] = append(r.undo[key], undo{n, fn})
-}
-
-// rollBack undoes, newest first, what this run changed in the task of n for its host. A
-// host that is lost is told of once, with what stays on it, and not asked again.
-func (r *run) rollBack(ctx context.Context, n *plan.Node) {
-	key := n.Task + "@" + n.Subject()
-	r.mu.Lock()
-	list := r.undo[key]
-	delete(r.undo, key)
-	r.mu.Unlock()
-	lost := map[string]bool{}
-	for i, u := range slices.Backward(list) {
-		if lost[u.node.Host] {
-			continue
-		}
-		ev := Event{Status: Restored}
-		ctx, cancel := context.WithTimeout(ctx, options(u.node).Timeout)
-		if err := u.call(ctx); err != nil {
-			err = fmt.Errorf("rolling back: %w", err)
-			if lost[u.node.Host] = fault.IsTransient(err); lost[u.node.Host] {
-				err = fmt.Errorf("%w; changes before it that stay: %d", err, onHost(list[:i], u.node.Host))
-			}
-			ev.Error, ev.Advice = err.Error(), fault.Advice(err)
-			r.failed(u.node, err)
-		}
-		cancel()
-		r.emit(u.node, ev)
+	r.seq++
+	ev.Seq = r.seq
+	r.sum.count(ev)
+	if r.Sink != nil {
+		r.Sink(ev)
 	}
 }

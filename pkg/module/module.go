@@ -44,17 +44,55 @@ func Masters(c *cluster.Cluster, downloads, pushed, api *plan.Gate) plan.Part {
 			plan.PerHost{Machines(c, more, downloads, pushed), api.Holds(control(task.KubeadmJoinMasters(c, more)))},
 		}
 	}
-	programs := func(names ...string) plan.Part { return downloads.Holds(task.ControlPlanePrograms(c, names...)) }
+	programs := func(names ...string) plan.Part { return downloads.Holds(task.ControlPlanePrograms(c, hosts, names...)) }
 	return plan.Parallel{
 		plan.Module{Parts: []plan.Part{
 			control(plan.Parallel{
-				plan.Module{Parts: []plan.Part{plan.Parallel{etcd, programs("kube-apiserver")}, api.Opens(task.APIServer(c))}},
+				plan.Module{Parts: []plan.Part{plan.Parallel{etcd, programs("kube-apiserver")}, api.Opens(task.APIServer(c, hosts))}},
 				programs("kube-controller-manager", "kube-scheduler", "kubectl"),
 			}),
-			plan.Parallel{control(plan.Parallel{task.ControllerManager(c), task.Scheduler(c), task.RBAC(c)}), Addons(c)},
+			plan.Parallel{control(plan.Parallel{task.ControllerManager(c, hosts), task.Scheduler(c, hosts), task.RBAC(c)}), Addons(c)},
 		}},
 		plan.PerHost{Machines(c, hosts, downloads, pushed), api.Holds(task.NodeServices(c, hosts))},
 	}
+}
+
+// LiveControlPlane keeps the control plane of a cluster that runs: its parts one machine after the other, etcd first. Masters
+// that are none yet begin as further masters of a new cluster do.
+func LiveControlPlane(c *cluster.Cluster, downloads, pushed *plan.Gate) plan.Part {
+	fresh, live := c.SplitMasters()
+	control := func(parts ...plan.Part) plan.Part { return plan.Module{Name: "control-plane", Parts: parts} }
+	var begin, configure plan.Part = plan.Module{}, plan.Module{}
+	switch {
+	case c.Kubeadm():
+		begin = plan.Module{Parts: []plan.Part{Machines(c, fresh, downloads, pushed), control(task.KubeadmJoinMasters(c, fresh))}}
+		configure = control(task.KubeadmConfig(c, live))
+	case fresh != nil:
+		begin = plan.Parallel{
+			control(
+				downloads.Holds(task.ControlPlanePrograms(c, fresh, "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")),
+				task.APIServer(c, fresh), plan.Parallel{task.ControllerManager(c, fresh), task.Scheduler(c, fresh)},
+			),
+		}
+	}
+	var etcd plan.Part = plan.Module{}
+	if !c.ExternalEtcd() {
+		etcd = control(downloads.Holds(task.LiveEtcd(c)))
+	}
+	return plan.Module{Parts: []plan.Part{configure, etcd, begin, control(downloads.Holds(task.LiveMasters(c, live))), plan.Parallel{
+		plan.If(!c.Kubeadm(), control(task.RBAC(c))), Addons(c),
+	}}}
+}
+
+// LiveMachines keeps nodes that run, a few at a time, and makes nodes of hosts that are none yet.
+func LiveMachines(c *cluster.Cluster, hosts []string, downloads, pushed, api *plan.Gate) plan.Part {
+	fresh, live := c.SplitNodes(hosts)
+	var images plan.Part = task.Images(c, live)
+	if c.RegistryHost() != "" {
+		images = pushed.Holds(images)
+	}
+	machines := plan.Module{Name: "machines", Parts: []plan.Part{downloads.Holds(images), downloads.Holds(task.LiveNodes(c, live)), task.LocalProxy(c, live)}}
+	return plan.Parallel{machines, plan.PerHost{Machines(c, fresh, downloads, pushed), Join(c, fresh, api)}}
 }
 
 // Join makes nodes of workers as soon as api opens, by way of the proxy that each of
@@ -64,7 +102,7 @@ func Join(c *cluster.Cluster, hosts []string, api *plan.Gate) plan.Part {
 	if c.Kubeadm() {
 		join = task.KubeadmJoin
 	}
-	return plan.PerHost{plan.If(c.Balancer() == v1alpha1.BalancerInternal, task.LocalProxy(c, hosts)), api.Holds(join(c, hosts))}
+	return plan.PerHost{task.LocalProxy(c, hosts), api.Holds(join(c, hosts))}
 }
 
 // Registry runs the private registry, where there is one; pushed opens when it has what nodes need.
@@ -77,12 +115,15 @@ func Registry(c *cluster.Cluster, downloads, pushed *plan.Gate) plan.Part {
 // LoadBalancers makes the machines in front of the masters.
 func LoadBalancers(c *cluster.Cluster) plan.Part {
 	hosts := c.Hosts(v1alpha1.RoleLoadBalancer)
-	return plan.Module{Name: "load-balancers", Parts: []plan.Part{plan.PerHost{task.Prepare(c, hosts), task.LoadBalancers(c)}}}
+	fresh, live := c.Split("keepalived", hosts)
+	return plan.Module{Name: "load-balancers", Parts: []plan.Part{
+		plan.PerHost{task.Prepare(c, hosts), task.LoadBalancers(c, fresh)}, task.LiveBalancers(c, live),
+	}}
 }
 
-// Addons installs what runs in every cluster.
+// Addons installs what is in every cluster.
 func Addons(c *cluster.Cluster) plan.Part {
-	return plan.Module{Name: "addons", Parts: []plan.Part{plan.Parallel{task.Network(c), task.DNS(c)}}}
+	return plan.Module{Name: "addons", Parts: []plan.Part{plan.Parallel{task.Network(c), task.DNS(c), plan.If(c.Kubeadm(), task.Proxy(c)), task.Identity(c)}}}
 }
 
 // Spare lets workers fail in p, as long as one is left for what runs in every cluster.

@@ -4,13 +4,14 @@ package pipeline
 import (
 	"slices"
 
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/module"
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/task"
 )
 
-// Create makes a cluster: downloads, control plane and workers side by side, and
+// Create makes a cluster: keys first, then downloads, control plane and workers side by side, and
 // each worker joins as soon as both it and the API server are ready. Workers that fail
 // hold back nobody else, while one is left.
 func Create(c *cluster.Cluster) plan.Pipeline {
@@ -19,6 +20,7 @@ func Create(c *cluster.Cluster) plan.Pipeline {
 	workers := c.SpareWorkers()
 	both := slices.DeleteFunc(c.Workers(), func(h string) bool { return slices.Contains(workers, h) }) // members of etcd, or the registry, too
 	return plan.Pipeline{Name: "create", Parts: []plan.Part{
+		task.Keys(c),
 		plan.Parallel{
 			downloads.Opens(task.Download(c)),
 			plan.Module{Parts: []plan.Part{
@@ -29,6 +31,30 @@ func Create(c *cluster.Cluster) plan.Pipeline {
 			plan.PerHost{prepared.Holds(module.Machines(c, both, downloads, pushed)), module.Join(c, both, api)},
 			module.LoadBalancers(c),
 		},
+		module.Ready(c),
+	}}
+}
+
+// Apply brings a cluster that runs to what its configuration says: what is missing as Create does, what runs
+// one by one. Machines are prepared first, then come those that others depend on, then those that depend on them.
+func Apply(c *cluster.Cluster) plan.Pipeline {
+	downloads, pushed, api := plan.NewGate("downloads"), plan.NewGate("private registry"), plan.NewGate("API server")
+	balancers := c.Hosts(v1alpha1.RoleLoadBalancer)
+	hosts := slices.DeleteFunc(c.Hosts(v1alpha1.RoleMaster, v1alpha1.RoleEtcd, v1alpha1.RoleRegistry, v1alpha1.RoleWorker), func(h string) bool {
+		return slices.Contains(balancers, h)
+	})
+	nodes := c.Nodes()
+	if c.Kubeadm() { // a master that is none yet becomes a node by its join
+		fresh, _ := c.SplitMasters()
+		nodes = slices.DeleteFunc(nodes, func(h string) bool { return slices.Contains(fresh, h) })
+	}
+	return plan.Pipeline{Name: "apply", Parts: []plan.Part{
+		task.Keys(c),
+		plan.Parallel{downloads.Opens(task.Download(c)), task.Prepare(c, hosts)},
+		module.Registry(c, downloads, pushed),
+		module.LoadBalancers(c),
+		api.Opens(module.LiveControlPlane(c, downloads, pushed)),
+		module.LiveMachines(c, nodes, downloads, pushed, api),
 		module.Ready(c),
 	}}
 }

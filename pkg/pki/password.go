@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strings"
 
 	"golang.org/x/crypto/bcrypt"
@@ -20,11 +19,11 @@ func (s *Store) Password(ca CA, name string) (secret.Secret, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	path := s.path(ca, name+".password")
-	text, err := os.ReadFile(path)
+	text, err := s.read(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		text = []byte(rand.Text())
-		err = s.write(path, append(text, '\n'))
+		err = s.write(path, append(text, '\n'), "")
 	case err == nil && strings.TrimSpace(string(text)) == "":
 		err = fault.Advise(fmt.Errorf("%s is empty", path), "remove the file; a new password is made on the next run")
 	}
@@ -38,7 +37,11 @@ func (s *Store) Hash(ca CA, name string, password secret.Secret) (string, error)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	path := s.path(ca, name+".bcrypt")
-	hash, err := os.ReadFile(path)
+	hash, err := s.read(path)
+	why := ""
+	if err == nil {
+		why = "password changed"
+	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
@@ -48,5 +51,5 @@ func (s *Store) Hash(ca CA, name string, password secret.Secret) (string, error)
 	if hash, err = bcrypt.GenerateFromPassword([]byte(password.Reveal()), bcrypt.MinCost); err != nil {
 		return "", fmt.Errorf("hashing the password of %s: %w", name, err)
 	}
-	return string(hash), s.write(path, hash)
+	return string(hash), s.write(path, hash, why)
 }

@@ -15,30 +15,42 @@ import (
 // TestPassword has a password and its hash outlive the process that made them.
 func TestPassword(t *testing.T) {
 	dir := t.TempDir()
-	first, err := (&Store{Dir: dir}).Password(Registry, "nodes")
+	password := func(name string) (secret.Secret, error) {
+		s := &Store{Dir: dir}
+		password, err := s.Password(Registry, name)
+		flush(t, s)
+		return password, err
+	}
+	bcrypted := func(password secret.Secret) (string, error) {
+		s := &Store{Dir: dir}
+		hash, err := s.Hash(Registry, "nodes", password)
+		flush(t, s)
+		return hash, err
+	}
+	first, err := password("nodes")
 	if err != nil || len(first.Reveal()) < 26 {
 		t.Fatalf("%d characters, %v", len(first.Reveal()), err)
 	}
-	again, err := (&Store{Dir: dir}).Password(Registry, "nodes")
+	again, err := password("nodes")
 	if err != nil || again != first {
 		t.Errorf("another password: %v", err)
 	}
-	other, err := (&Store{Dir: dir}).Password(Registry, "others")
+	other, err := password("others")
 	if err != nil || other == first {
 		t.Errorf("the same password for two: %v", err)
 	}
-	hash, err := (&Store{Dir: dir}).Hash(Registry, "nodes", first)
+	hash, err := bcrypted(first)
 	if err != nil || bcrypt.CompareHashAndPassword([]byte(hash), []byte(first.Reveal())) != nil {
 		t.Errorf("%q is no hash of it: %v", hash, err)
 	}
-	if same, err := (&Store{Dir: dir}).Hash(Registry, "nodes", first); err != nil || same != hash {
+	if same, err := bcrypted(first); err != nil || same != hash {
 		t.Errorf("another hash: %v", err)
 	}
-	changed, err := (&Store{Dir: dir}).Hash(Registry, "nodes", other)
+	changed, err := bcrypted(other)
 	if err != nil || bcrypt.CompareHashAndPassword([]byte(changed), []byte(other.Reveal())) != nil {
 		t.Errorf("the hash did not follow the password: %v", err)
 	}
-	if _, err := (&Store{Dir: dir}).Hash(Registry, "nodes", secret.New(strings.Repeat("x", 73))); err == nil {
+	if _, err := bcrypted(secret.New(strings.Repeat("x", 73))); err == nil {
 		t.Error("a password that bcrypt would cut was taken")
 	}
 	file := filepath.Join(dir, "registry", "nodes.password")
@@ -48,7 +60,7 @@ func TestPassword(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (&Store{Dir: dir}).Password(Registry, "nodes"); fault.Advice(err) == "" {
+	if _, err := password("nodes"); fault.Advice(err) == "" {
 		t.Errorf("an empty file: %v", err)
 	}
 }

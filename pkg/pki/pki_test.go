@@ -42,6 +42,7 @@ func leaf(t *testing.T, s *Store, spec Spec) *Pair {
 	if err != nil {
 		t.Fatal(err)
 	}
+	flush(t, s)
 	return p
 }
 
@@ -51,7 +52,15 @@ func authority(t *testing.T, s *Store, ca CA) *Pair {
 	if err != nil {
 		t.Fatal(err)
 	}
+	flush(t, s)
 	return p
+}
+
+func flush(t *testing.T, s *Store) {
+	t.Helper()
+	if err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestIdentities(t *testing.T) {
@@ -81,6 +90,7 @@ func TestSecondRunFindsTheSame(t *testing.T) {
 		if _, _, err := s.ServiceAccountKey(); err != nil {
 			t.Fatal(err)
 		}
+		flush(t, s)
 		files := map[string]string{}
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || path == dir {
@@ -270,6 +280,7 @@ func TestServiceAccountKey(t *testing.T) {
 	if err != nil || len(keys) != 1 || !key.(*rsa.PrivateKey).PublicKey.Equal(keys[0]) {
 		t.Errorf("public half: %v, %v", keys, err)
 	}
+	flush(t, s)
 	overwrite(t, s, "sa.key", "rubbish")
 	if _, _, err := s.ServiceAccountKey(); err == nil || fault.Advice(err) == "" {
 		t.Errorf("broken key: %v", err)

@@ -21,7 +21,6 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 
-	"github.com/kubexm/kubexm/pkg/util/durable"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/secret"
 )
@@ -73,19 +72,22 @@ func (p *Pair) TLS() *tls.Certificate {
 }
 
 // Store keeps authorities and leaf certificates in a directory, one directory
-// per authority below it: <ca>/ca.crt, <ca>/ca.key, <ca>/<name>.crt,
+// per authority below it: <ca>/ca.crt, <ca>/ca.key, <ca>/trust.crt, <ca>/<name>.crt,
 // <ca>/<name>.key. Files are 0600, directories 0700, and each file is replaced
-// whole. It is safe for concurrent use within one process.
+// whole. What is made is chosen in memory, answered from there, and written by Flush:
+// who only plans leaves nothing behind. It is safe for concurrent use within one process.
 type Store struct {
 	Dir      string
 	Validity time.Duration    // of new leaf certificates; 0: one year; never beyond their authority's
 	Now      func() time.Time // nil: time.Now
 	Existing bool             // nothing is made: what is not there is an error
 
-	mu sync.Mutex
+	mu     sync.Mutex        // guards the next two
+	staged map[string]staged // by path
+	order  []string          // of paths, in which they are to be written
 }
 
-// CA returns an authority. It is made when it is first asked for and kept from
+// CA returns the signer of an authority. It is made when it is first asked for and kept from
 // then on: files that do not fit together are an error, never a new authority.
 func (s *Store) CA(ca CA) (*Pair, error) {
 	s.mu.Lock()
@@ -93,18 +95,30 @@ func (s *Store) CA(ca CA) (*Pair, error) {
 	return s.authority(ca)
 }
 
-// Pin is the Hash of an authority that there is; empty: there is none.
-func (s *Store) Pin(ca CA) (string, error) {
+// Trust returns the certificates (PEM) that are trusted as an authority: the signer's first, then those of the file
+// <ca>/trust.crt, where there is one. Programs that sign with what comes first may be given all of them.
+func (s *Store) Trust(ca CA) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pair, err := s.existing(ca)
+	signer, err := s.authority(ca)
+	if err != nil {
+		return nil, err
+	}
+	path := s.path(ca, "trust.crt")
+	text, err := s.read(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
+		return signer.Cert, nil
 	}
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return pair.Hash(), nil
+	further, err := certutil.ParseCertsPEM(text)
+	if err != nil {
+		return nil, fault.Advise(fmt.Errorf("loading %s: %w", path, err), "put the file back from a backup")
+	}
+	further = slices.DeleteFunc(further, func(c *x509.Certificate) bool { return c.Equal(signer.X509) })
+	more, err := certutil.EncodeCertificates(further...)
+	return slices.Concat(signer.Cert, more), err
 }
 
 func (s *Store) authority(ca CA) (*Pair, error) {
@@ -115,10 +129,18 @@ func (s *Store) authority(ca CA) (*Pair, error) {
 	return pair, err
 }
 
+// lost reports whether neither half of the authority is there that every cluster with an ID has.
+func (s *Store) lost(ca CA) bool {
+	_, err := os.Stat(s.path("", idFile))
+	return ca == Kubernetes && err == nil && !s.exists(s.path(ca, "ca.key"))
+}
+
 // existing returns an authority that was made before.
 func (s *Store) existing(ca CA) (*Pair, error) {
 	pair, err := s.load(ca, "ca")
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && s.lost(ca):
+		err = errors.New("it is lost: the cluster was made, and neither ca.crt nor ca.key is there")
 	case err != nil:
 	case !pair.X509.IsCA:
 		err = errors.New("the certificate is not an authority's")
@@ -129,7 +151,7 @@ func (s *Store) existing(ca CA) (*Pair, error) {
 	}
 	if err != nil {
 		return nil, fault.Advise(fmt.Errorf("loading the %s authority from %s: %w", ca, s.path(ca, ""), err),
-			"put ca.crt and ca.key back from a backup: every certificate of a running cluster hangs on them. Without a cluster, remove the directory")
+			"put ca.crt and ca.key back from a backup: every certificate of a running cluster hangs on them. Without a cluster, remove the directory "+s.Dir)
 	}
 	return pair, nil
 }
@@ -137,7 +159,7 @@ func (s *Store) existing(ca CA) (*Pair, error) {
 // orphans reports whether there are certificates but neither half of the authority
 // that signed them: a new one would disown a running cluster.
 func (s *Store) orphans(ca CA) bool {
-	if _, err := os.Stat(s.path(ca, "ca.key")); err == nil {
+	if s.exists(s.path(ca, "ca.key")) {
 		return false
 	}
 	certs, _ := fs.Glob(os.DirFS(s.path(ca, "")), "*.crt") // the only error is a bad pattern
@@ -160,13 +182,13 @@ func (s *Store) newAuthority(ca CA) (*Pair, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the %s authority: %w", ca, err)
 	}
-	return pair, s.write(s.path(ca, "ca.crt"), pair.Cert)
+	return pair, s.write(s.path(ca, "ca.crt"), pair.Cert, "")
 }
 
 // Leaf returns the certificate that spec describes. The stored one is returned as
-// long as it fits: signed by the present authority, same subject, names and
+// long as it fits: signed by the present signer, same subject, names and
 // usages, its own key, and enough life left (30 days, or a third of Validity
-// where that is less). Else a new one is made and stored.
+// where that is less). Else a new one is made.
 func (s *Store) Leaf(spec Spec) (*Pair, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,8 +205,11 @@ func (s *Store) Leaf(spec Spec) (*Pair, error) {
 		return nil, fault.Advise(fmt.Errorf("loading certificate %s: %w", s.path(spec.CA, spec.Name), err),
 			"remove the file; a new certificate is made on the next run")
 	}
-	if err == nil && s.fits(have, want, issuer) {
-		return have, nil
+	why := ""
+	if err == nil {
+		if why = s.unfit(have, want, issuer); why == "" {
+			return have, nil
+		}
 	}
 	key, keyPEM, err := newKey()
 	if err != nil {
@@ -194,21 +219,31 @@ func (s *Store) Leaf(spec Spec) (*Pair, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making certificate %s: %w", s.path(spec.CA, spec.Name), err)
 	}
-	if err := s.write(s.path(spec.CA, spec.Name+".key"), keyPEM); err != nil {
+	if err := s.write(s.path(spec.CA, spec.Name+".key"), keyPEM, why); err != nil {
 		return nil, err
 	}
-	return pair, s.write(s.path(spec.CA, spec.Name+".crt"), pair.Cert)
+	return pair, s.write(s.path(spec.CA, spec.Name+".crt"), pair.Cert, why)
 }
 
-// fits reports whether have does what the template want asks for.
-func (s *Store) fits(have *Pair, want *x509.Certificate, issuer *Pair) bool {
+// unfit says why have does not do what the template want asks for; empty: it does.
+func (s *Store) unfit(have *Pair, want *x509.Certificate, issuer *Pair) string {
 	got := have.X509
 	least := min(30*24*time.Hour, s.validity()/3)
-	longEnough := got.NotAfter.Sub(s.now()) > least || got.NotAfter.Equal(issuer.X509.NotAfter)
-	return have.owns() && longEnough && got.CheckSignatureFrom(issuer.X509) == nil &&
-		got.Subject.String() == want.Subject.String() &&
-		slices.Equal(names(got), names(want)) &&
-		slices.Equal(got.ExtKeyUsage, want.ExtKeyUsage)
+	switch {
+	case !have.owns():
+		return "its key is another's"
+	case got.CheckSignatureFrom(issuer.X509) != nil:
+		return "signed by another authority"
+	case got.NotAfter.Sub(s.now()) <= least && !got.NotAfter.Equal(issuer.X509.NotAfter):
+		return "expires on " + got.NotAfter.Format(time.DateOnly)
+	case got.Subject.String() != want.Subject.String():
+		return "subject changed"
+	case !slices.Equal(names(got), names(want)):
+		return "names changed"
+	case !slices.Equal(got.ExtKeyUsage, want.ExtKeyUsage):
+		return "usages changed"
+	}
+	return ""
 }
 
 // Operator returns a new client certificate for kubexm's own calls to the API
@@ -264,10 +299,10 @@ func (s *Store) ServiceAccountKey() (private secret.Secret, public []byte, err e
 	return secret.New(string(keyPEM)), public, nil
 }
 
-// key returns the stored key of that name, or makes and stores one.
+// key returns the key of that name, or makes one.
 func (s *Store) key(ca CA, name string, generate func() (crypto.Signer, []byte, error)) (crypto.Signer, []byte, error) {
 	path := s.path(ca, name+".key")
-	data, err := os.ReadFile(path)
+	data, err := s.read(path)
 	if err == nil {
 		key, err := parseKey(data)
 		if err != nil {
@@ -283,13 +318,13 @@ func (s *Store) key(ca CA, name string, generate func() (crypto.Signer, []byte, 
 	if err != nil {
 		return nil, nil, err
 	}
-	return key, data, s.write(path, data)
+	return key, data, s.write(path, data, "")
 }
 
 // load reads <name>.crt and <name>.key. The error is fs.ErrNotExist only where
 // there is no certificate.
 func (s *Store) load(ca CA, name string) (*Pair, error) {
-	cert, err := os.ReadFile(s.path(ca, name+".crt"))
+	cert, err := s.read(s.path(ca, name+".crt"))
 	if err != nil {
 		return nil, err
 	}
@@ -297,7 +332,7 @@ func (s *Store) load(ca CA, name string) (*Pair, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s.crt: %w", name, err)
 	}
-	keyPEM, err := os.ReadFile(s.path(ca, name+".key"))
+	keyPEM, err := s.read(s.path(ca, name+".key"))
 	if err != nil {
 		return nil, fmt.Errorf("%s.key: %v", name, err) //nolint:errorlint // a missing key is not a missing pair
 	}
@@ -340,16 +375,4 @@ func (s *Store) validity() time.Duration {
 		return 365 * 24 * time.Hour
 	}
 	return s.Validity
-}
-
-// write replaces a file whole and for good.
-func (s *Store) write(path string, data []byte) error {
-	if s.Existing {
-		return fault.Advise(fmt.Errorf("%s is not there, or no more of use", path), "kubexm create cluster makes it")
-	}
-	err := durable.Write(path, data)
-	if file, ok := errors.AsType[*fs.PathError](err); ok { // in the same words for all of a directory: the cause is told once
-		err = durable.Advise(fmt.Errorf("writing to %s: %w", filepath.Dir(path), file.Err))
-	}
-	return err
 }

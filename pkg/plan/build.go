@@ -1,9 +1,13 @@
 package plan
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -11,43 +15,72 @@ import (
 )
 
 // New plans a pipeline. It reports every fault it finds in it: a step that does
-// not marshal, two steps of a host with one description, a value that is read
-// and never written.
+// not marshal, two steps of a host with one description, a gate that nobody opens.
+//
+// Digests that the graph tells are keyed with p.Key.
 func New(p Pipeline) (*ExecutionGraph, error) {
-	b := &builder{g: &ExecutionGraph{Name: p.Name}, writer: map[any]ID{}, seen: map[ID]bool{}, open: map[*Gate][]ID{}, batches: map[string]*batch{}}
-	Module(p).build(b, "", nil, nil)
+	b := &builder{key: p.Key, g: &ExecutionGraph{Name: p.Name}, index: map[ID]int{}, open: map[*Gate][]ID{}, scopes: map[string]bool{}, batches: map[string]*batches{}}
+	Module{p.Name, p.Parts}.build(b, "", nil, nil)
 	return b.g, errors.Join(b.errs...)
 }
 
 type builder struct {
+	key     []byte
 	g       *ExecutionGraph
-	writer  map[any]ID // value -> the node that writes it
-	seen    map[ID]bool
+	index   map[ID]int // of nodes
 	open    map[*Gate][]ID
-	batches map[string]*batch // of a task with Serial, by its path
-	spare   int               // hosts that may fail in each task, see Tolerate
+	in      place               // of the nodes that are added
+	enters  []int               // nodes where the scopes that are being built begin
+	scopes  map[string]bool     // that there are
+	batches map[string]*batches // by the path of their part
+	spare   int                 // hosts that may fail in each task, see Tolerate
 	errs    []error
 }
 
 // hostFilter limits a build to some hosts; nil: all.
 type hostFilter map[string]bool
 
-func (m Module) build(b *builder, path string, hosts hostFilter, after []ID) []ID {
+func (f hostFilter) allows(host string) bool { return f == nil || f[host] }
+
+// union returns the hosts of parts, each once.
+func union(only hostFilter, parts ...Part) (hosts []string) {
+	seen := map[string]bool{}
+	for _, p := range parts {
+		if p == nil {
+			continue
+		}
+		for _, h := range p.hosts(only) {
+			if !seen[h] {
+				seen[h] = true
+				hosts = append(hosts, h)
+			}
+		}
+	}
+	return hosts
+}
+
+func (m Module) hosts(only hostFilter) []string { return union(only, m.Parts...) }
+
+func (m Module) build(b *builder, path string, only hostFilter, after []ID) []ID {
 	for _, p := range m.Parts {
-		after = p.build(b, join(path, m.Name), hosts, after)
+		after = p.build(b, join(path, m.Name), only, after)
 	}
 	return after
 }
 
-func (p Parallel) build(b *builder, path string, hosts hostFilter, after []ID) (exits []ID) {
+func (p Parallel) hosts(only hostFilter) []string { return union(only, p...) }
+
+func (p Parallel) build(b *builder, path string, only hostFilter, after []ID) (exits []ID) {
 	for _, q := range p {
-		exits = append(exits, q.build(b, path, hosts, after)...)
+		exits = append(exits, q.build(b, path, only, after)...)
 	}
 	return unique(exits, after)
 }
 
-func (p PerHost) build(b *builder, path string, hosts hostFilter, after []ID) (exits []ID) {
-	for _, h := range p.hosts(hosts) {
+func (p PerHost) hosts(only hostFilter) []string { return union(only, p...) }
+
+func (p PerHost) build(b *builder, path string, only hostFilter, after []ID) (exits []ID) {
+	for _, h := range p.hosts(only) {
 		one, last := hostFilter{h: true}, after
 		for _, q := range p {
 			last = q.build(b, path, one, last)
@@ -55,102 +88,69 @@ func (p PerHost) build(b *builder, path string, hosts hostFilter, after []ID) (e
 		exits = append(exits, last...)
 	}
 	// Joined, so that edges to what follows grow with the hosts and not with their square.
-	return b.barrier(Task{}, path, path+"/joined", unique(exits, after))
+	return b.barrier(0, path, path+"/joined", unique(exits, after))
 }
 
-// hosts returns the hosts of the tasks below p, in the order of their first task.
-func (p PerHost) hosts(only hostFilter) (hosts []string) {
-	var walk func(parts []Part)
-	walk = func(parts []Part) {
-		for _, q := range parts {
-			switch q := q.(type) {
-			case Task:
-				for _, h := range q.Hosts {
-					if (only == nil || only[h]) && !slices.Contains(hosts, h) {
-						hosts = append(hosts, h)
-					}
-				}
-			case Module:
-				walk(q.Parts)
-			case Parallel:
-				walk(q)
-			case PerHost:
-				walk(q)
-			case tolerant:
-				walk([]Part{q.Part})
-			case opener:
-				walk([]Part{q.Part})
-			case holder:
-				walk([]Part{q.Part})
-			}
-		}
-	}
-	walk(p)
-	return hosts
-}
-
-// batch is how far the hosts of a task with Serial are spread over batches. It
-// outlives one build of the task, as PerHost builds it for each host.
-type batch struct {
-	hosts int
-	gate  []ID // ends the batch before
-	exits []ID // of the hosts of this batch
-}
-
-func (t tolerant) build(b *builder, path string, hosts hostFilter, after []ID) []ID {
+func (t tolerant) build(b *builder, path string, only hostFilter, after []ID) []ID {
 	outer := b.spare
 	b.spare = t.most
 	defer func() { b.spare = outer }()
-	return t.Part.build(b, path, hosts, after)
+	return t.Part.build(b, path, only, after)
 }
 
-func (t Task) build(b *builder, path string, only hostFilter, after []ID) []ID {
-	path = join(path, t.Name)
-	t.MaxFailures = max(t.MaxFailures, b.spare)
-	now := &batch{}
-	if old := b.batches[path]; old != nil {
-		now = old
-	} else if t.Serial > 0 {
-		b.batches[path] = now
+func (t Task) hosts(only hostFilter) []string {
+	if only == nil {
+		return t.Hosts
 	}
-	var exits []ID
+	return slices.DeleteFunc(slices.Clone(t.Hosts), func(h string) bool { return !only[h] })
+}
+
+func (t Task) build(b *builder, path string, only hostFilter, after []ID) (exits []ID) {
+	path = join(path, t.Name)
 	for _, h := range t.Hosts {
-		if only != nil && !only[h] {
+		if !only.allows(h) {
 			continue
 		}
-		if t.Serial > 0 && now.hosts > 0 && now.hosts%t.Serial == 0 {
-			now.gate, now.exits = b.barrier(t, path, fmt.Sprintf("%s/batch-%d", path, now.hosts/t.Serial), now.exits), nil
-		}
-		now.hosts++
-		last := unique(slices.Concat(after, now.gate), nil)
+		last := after
 		for _, s := range t.Steps(h) {
 			last = []ID{b.add(path, h, s, last)}
 		}
-		now.exits = append(now.exits, last...)
 		exits = append(exits, last...)
 	}
 	if len(exits) == 0 {
 		return after
 	}
-	if only == nil && t.Serial > 0 {
-		exits = now.exits // the last batch has waited for all others
-	}
-	return b.barrier(t, path, path+"/done", exits)
+	return b.barrier(max(t.MaxFailures, b.spare), path, path+"/done", exits)
 }
 
-// barrier joins what comes before into one node.
-func (b *builder) barrier(t Task, path, id string, after []ID) []ID {
+// barrier joins what comes before into one node, where that takes one.
+func (b *builder) barrier(maxFailures int, path, id string, after []ID) []ID {
 	after = unique(after, nil)
-	if len(after) <= 1 && t.MaxFailures == 0 {
+	if len(after) <= 1 && maxFailures == 0 {
 		return after
 	}
+	return []ID{b.wait(maxFailures, path, id, after)}
+}
+
+// wait adds a node without a step.
+func (b *builder) wait(maxFailures int, path, id string, after []ID) ID {
 	name := id
-	for n := 2; b.seen[ID(id)]; n++ {
+	for n := 2; b.has(ID(id)); n++ {
 		id = fmt.Sprintf("%s-%d", name, n)
 	}
-	b.seen[ID(id)] = true
-	b.g.Nodes = append(b.g.Nodes, Node{ID: ID(id), Task: path, After: after, MaxFailures: t.MaxFailures})
-	return []ID{ID(id)}
+	b.append(Node{ID: ID(id), Task: path, After: unique(after, nil), MaxFailures: maxFailures})
+	return ID(id)
+}
+
+func (b *builder) has(id ID) bool {
+	_, ok := b.index[id]
+	return ok
+}
+
+func (b *builder) append(n Node) {
+	n.Scope, n.Role = b.in.scope, b.in.role
+	b.index[n.ID] = len(b.g.Nodes)
+	b.g.Nodes = append(b.g.Nodes, n)
 }
 
 func (b *builder) add(path, host string, s step.Step, after []ID) ID {
@@ -169,32 +169,36 @@ func (b *builder) add(path, host string, s step.Step, after []ID) ID {
 	}
 	id := ID(path + "/" + name + "@" + on)
 	spec, err := json.Marshal(s)
-	digest, err2 := step.Digest(s)
-	if err := errors.Join(err, err2); err != nil {
+	if err != nil {
 		b.errs = append(b.errs, fmt.Errorf("%s: %w", id, err))
 	}
-	if b.seen[id] {
+	spec = b.keyed(spec)
+	if b.has(id) {
 		b.errs = append(b.errs, fmt.Errorf("%s: two steps with one description", id))
 	}
-	b.seen[id] = true
-	reads, writes := step.Refs(s)
-	after = slices.Clone(after)
-	for _, r := range reads {
-		w, ok := b.writer[r]
-		if !ok {
-			b.errs = append(b.errs, fmt.Errorf("%s: reads a value that no earlier step writes", id))
-			continue
-		}
-		after = append(after, w)
-	}
-	for _, w := range writes {
-		b.writer[w] = id
-	}
-	b.g.Nodes = append(b.g.Nodes, Node{
-		ID: id, Task: path, Host: on, For: about, What: s.String(), Kind: step.Kind(s), Spec: spec, Digest: digest,
-		After: unique(after, nil), Step: s,
+	b.append(Node{
+		ID: id, Task: path, Host: on, For: about, What: s.String(), Kind: step.Kind(s), Spec: spec,
+		Digest: hex.EncodeToString(b.mac([]byte(step.Kind(s)+" "), spec)[:8]), After: unique(after, nil), Step: s,
 	})
 	return id
+}
+
+// content matches a step.Content in the JSON of a step.
+var content = regexp.MustCompile(`"sha256:[0-9a-f]{64}"`)
+
+// keyed replaces the plain digests of contents: whoever has the plan could try guesses of a password on them.
+func (b *builder) keyed(spec []byte) []byte {
+	return content.ReplaceAllFunc(spec, func(plain []byte) []byte {
+		return fmt.Appendf(nil, `"hmac-sha256:%x"`, b.mac(plain))
+	})
+}
+
+func (b *builder) mac(texts ...[]byte) []byte {
+	h := hmac.New(sha256.New, b.key)
+	for _, t := range texts {
+		h.Write(t)
+	}
+	return h.Sum(nil)
 }
 
 // unique returns ids without repetition, or otherwise when there are none.
@@ -202,12 +206,17 @@ func unique(ids, otherwise []ID) []ID {
 	if len(ids) == 0 {
 		return otherwise
 	}
-	seen := make(map[ID]bool, len(ids))
-	return slices.DeleteFunc(ids, func(id ID) bool {
-		dup := seen[id]
-		seen[id] = true
-		return dup
-	})
+	if len(ids) == 1 {
+		return ids
+	}
+	seen, once := make(map[ID]bool, len(ids)), make([]ID, 0, len(ids))
+	for _, id := range ids {
+		if !seen[id] {
+			seen[id] = true
+			once = append(once, id)
+		}
+	}
+	return once
 }
 
 func join(a, b string) string { return strings.Trim(a+"/"+b, "/") }

@@ -1,6 +1,9 @@
 package plan
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Gate lets a part wait for another that is not before it in sequence, without
 // holding back what stands around it: all nodes join when the API server is
@@ -21,8 +24,8 @@ type opener struct {
 	Part
 }
 
-func (o opener) build(b *builder, path string, hosts hostFilter, after []ID) []ID {
-	exits := o.Part.build(b, path, hosts, after)
+func (o opener) build(b *builder, path string, only hostFilter, after []ID) []ID {
+	exits := o.Part.build(b, path, only, after)
 	b.open[o.gate] = append(b.open[o.gate], exits...)
 	return exits
 }
@@ -32,10 +35,11 @@ type holder struct {
 	Part
 }
 
-func (h holder) build(b *builder, path string, hosts hostFilter, after []ID) []ID {
+func (h holder) build(b *builder, path string, only hostFilter, after []ID) []ID {
 	first, opened := b.open[h.gate]
 	if !opened {
 		b.errs = append(b.errs, fmt.Errorf("%s: waits for the gate %q that no earlier part opens", path, h.gate.name))
 	}
-	return h.Part.build(b, path, hosts, append(append([]ID{}, after...), first...))
+	b.holdScopes(first)
+	return h.Part.build(b, path, only, slices.Concat(after, first))
 }

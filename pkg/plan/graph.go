@@ -2,11 +2,7 @@ package plan
 
 import (
 	"encoding/json"
-	"fmt"
-	"io"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/kubexm/kubexm/pkg/step"
 )
@@ -27,6 +23,8 @@ type Node struct {
 	Digest      string          `json:"digest,omitempty"`
 	After       []ID            `json:"after,omitempty"`
 	MaxFailures int             `json:"maxFailures,omitempty"` // of a barrier: hosts that may have failed
+	Scope       string          `json:"scope,omitempty"`       // innermost one, an ID of ExecutionGraph.Scopes
+	Role        Role            `json:"role,omitempty"`        // in Scope
 	Step        step.Step       `json:"-"`
 }
 
@@ -43,8 +41,9 @@ func (n *Node) Barrier() bool { return n.Step == nil && n.Kind == "" }
 
 // ExecutionGraph is a list of nodes, dependencies first.
 type ExecutionGraph struct {
-	Name  string `json:"name"`
-	Nodes []Node `json:"nodes"`
+	Name   string      `json:"name"`
+	Nodes  []Node      `json:"nodes"`
+	Scopes []ScopeInfo `json:"scopes,omitempty"` // outer ones first
 }
 
 // Hosts returns the hosts of the graph, sorted.
@@ -57,76 +56,4 @@ func (g *ExecutionGraph) Hosts() []string {
 	}
 	slices.Sort(hosts)
 	return slices.Compact(hosts)
-}
-
-// WriteText writes the graph as an indented list for people: each step of a
-// task once, with the hosts it runs on.
-func (g *ExecutionGraph) WriteText(w io.Writer) error {
-	type line struct {
-		what  string
-		hosts []string
-	}
-	var tasks []string
-	lines := map[string][]*line{}
-	for i := range g.Nodes {
-		n := &g.Nodes[i]
-		if n.Barrier() {
-			continue
-		}
-		if lines[n.Task] == nil {
-			tasks = append(tasks, n.Task)
-		}
-		at := slices.IndexFunc(lines[n.Task], func(l *line) bool { return l.what == n.What })
-		if at < 0 {
-			at = len(lines[n.Task])
-			lines[n.Task] = append(lines[n.Task], &line{what: n.What})
-		}
-		lines[n.Task][at].hosts = append(lines[n.Task][at].hosts, n.Host)
-	}
-	for _, t := range tasks {
-		if _, err := fmt.Fprintln(w, t); err != nil {
-			return err
-		}
-		for _, l := range lines[t] {
-			if _, err := fmt.Fprintf(w, "  %-52s %s\n", l.what, strings.Join(l.hosts, " ")); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// WriteMermaid draws the graph for Mermaid.
-func (g *ExecutionGraph) WriteMermaid(w io.Writer) error {
-	quote := func(s string) string { return `"` + strings.ReplaceAll(s, `"`, "#quot;") + `"` }
-	return g.draw(w, "flowchart LR\n", "  n%d[%s]\n", "  n%d --> n%d\n", "", quote)
-}
-
-// WriteDOT draws the graph for Graphviz.
-func (g *ExecutionGraph) WriteDOT(w io.Writer) error {
-	return g.draw(w, "digraph kubexm {\n  rankdir=LR; node [shape=box];\n", "  n%d [label=%s];\n", "  n%d -> n%d;\n", "}\n", strconv.Quote)
-}
-
-func (g *ExecutionGraph) draw(w io.Writer, head, node, edge, tail string, quote func(string) string) error {
-	var s strings.Builder
-	s.WriteString(head)
-	num := make(map[ID]int, len(g.Nodes))
-	for i := range g.Nodes {
-		n := &g.Nodes[i]
-		num[n.ID] = i
-		fmt.Fprintf(&s, node, i, quote(label(n)))
-		for _, a := range n.After {
-			fmt.Fprintf(&s, edge, num[a], i)
-		}
-	}
-	s.WriteString(tail)
-	_, err := io.WriteString(w, s.String())
-	return err
-}
-
-func label(n *Node) string {
-	if n.Barrier() {
-		return string(n.ID)
-	}
-	return n.Host + ": " + n.What
 }

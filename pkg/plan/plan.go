@@ -7,16 +7,19 @@ import "github.com/kubexm/kubexm/pkg/step"
 // Control is the name that stands for the control machine, where kubexm runs.
 const Control = "control"
 
-// Part is a Task, a Module, Parallel or PerHost.
+// Part is a Task, a Module, Parallel, PerHost, a Scope or Batches.
 type Part interface {
-	build(b *builder, path string, hosts hostFilter, after []ID) (exits []ID)
+	// build adds the nodes of the part about the hosts of only, which come after the given ones, and
+	// returns those that what follows waits for.
+	build(b *builder, path string, only hostFilter, after []ID) (exits []ID)
+	// hosts are those of only that the part is about, in the order of their first task.
+	hosts(only hostFilter) []string
 }
 
 // Task is a small goal: Steps in order on each of Hosts.
 type Task struct {
 	Name        string
 	Hosts       []string
-	Serial      int // hosts in a batch that must end before the next begins; 0: all at once
 	MaxFailures int // hosts that may fail before what comes after is held back
 	Steps       func(host string) []step.Step
 }
@@ -27,14 +30,18 @@ type Module struct {
 	Parts []Part
 }
 
-// Pipeline is what the user asks for.
-type Pipeline Module
+// Pipeline is what the user asks for: its Parts one after the other.
+type Pipeline struct {
+	Name  string
+	Parts []Part
+	Key   []byte // of the digests in the graph; a plan with files of passwords needs one that is secret
+}
 
 // Parallel runs its parts side by side.
 type Parallel []Part
 
 // PerHost sends each host through the parts on its own: a host goes on while
-// others are still at an earlier part. Batches and delegated steps keep their order.
+// others are still at an earlier part.
 type PerHost []Part
 
 // Tolerate lets up to n hosts fail in each task of p before what comes after is held back.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -69,10 +70,12 @@ func shapes() map[string]shape {
 	gate := plan.NewGate("ready")
 	tolerant := task("t", abc, "x")
 	tolerant.MaxFailures = 1
-	serial := task("s", abc, "x", "y")
-	serial.Serial = 1
-	pairs := task("s", []string{"a", "b", "c", "d", "e"}, "x")
-	pairs.Serial = 2
+	serial := plan.Batches{Part: task("s", abc, "x", "y")}
+	check := func(string) step.Step { return do{"check"} }
+	drained := func(hosts ...string) plan.Scope {
+		return plan.Scope{Name: "up", Begin: task("drain", hosts, "x"), Part: task("t", hosts, "x"), End: task("ready", hosts, "x"), Finally: task("uncordon", hosts, "x")}
+	}
+	inScope := func(p plan.Part) plan.Part { return plan.Scope{Name: "up", Begin: task("b", ab[:1], "x"), Part: p} }
 	return map[string]shape{
 		"steps of a host in order, hosts side by side": {one(task("t", ab, "x", "y")), `
 p/t/x@a <-
@@ -127,14 +130,76 @@ p/s/x@b <- p/s/y@a
 p/s/y@b <- p/s/x@b
 p/s/x@c <- p/s/y@b
 p/s/y@c <- p/s/x@c`},
-		"batches of two": {one(pairs), `
-p/s/x@a <-
+		"batches of two, in an order": {one(plan.Batches{Size: 2, Order: []string{"e", "z", "b"}, Part: task("s", []string{"a", "b", "c", "d", "e"}, "x")}), `
 p/s/x@b <-
-p/s/batch-1 <- p/s/x@a p/s/x@b
-p/s/x@c <- p/s/batch-1
-p/s/x@d <- p/s/batch-1
-p/s/batch-2 <- p/s/x@c p/s/x@d
-p/s/x@e <- p/s/batch-2`},
+p/s/x@e <-
+p/s/done <- p/s/x@b p/s/x@e
+p/s/x@a <- p/s/done
+p/s/x@c <- p/s/done
+p/s/done-2 <- p/s/x@a p/s/x@c
+p/s/x@d <- p/s/done-2`},
+		"batches with a gate": {one(task("t", ab[:1], "x"), plan.Module{Name: "m", Parts: one(plan.Batches{Gate: check, Part: task("s", ab, "x")})}), `
+p/t/x@a <-
+p/m/batch-1/enter <- p/t/x@a
+p/m/batch-1/before/check@a <- p/m/batch-1/enter
+p/m/s/x@a <- p/m/batch-1/before/check@a
+p/m/batch-1/after/check@a <- p/m/s/x@a
+p/m/batch-2/enter <- p/m/batch-1/after/check@a
+p/m/batch-2/before/check@b <- p/m/batch-2/enter
+p/m/s/x@b <- p/m/batch-2/before/check@b
+p/m/batch-2/after/check@b <- p/m/s/x@b`},
+		"batches of hosts on their own": {one(plan.Batches{Size: 2, Part: plan.PerHost{task("t", abc, "x"), task("u", abc, "x")}}), `
+p/t/x@a <-
+p/u/x@a <- p/t/x@a
+p/t/x@b <-
+p/u/x@b <- p/t/x@b
+p/joined <- p/u/x@a p/u/x@b
+p/t/x@c <- p/joined
+p/u/x@c <- p/t/x@c`},
+		"a scope": {one(task("a", ab, "x"), drained("w"), task("z", ab[:1], "x")), `
+p/a/x@a <-
+p/a/x@b <-
+p/a/done <- p/a/x@a p/a/x@b
+p/up/enter <- p/a/done
+p/up/drain/x@w <- p/up/enter
+p/up/t/x@w <- p/up/drain/x@w
+p/up/ready/x@w <- p/up/t/x@w
+p/up/finally <- p/up/ready/x@w
+p/up/uncordon/x@w <- p/up/finally
+p/up/leave <- p/up/ready/x@w p/up/uncordon/x@w
+p/z/x@a <- p/up/leave`},
+		"a scope for each host": {one(plan.PerHost{task("t", ab, "x"), plan.Scope{Name: "up", Part: task("u", ab, "x"), Finally: task("f", ab, "x")}}), `
+p/t/x@a <-
+p/up@a/enter <- p/t/x@a
+p/up/u/x@a <- p/up@a/enter
+p/up@a/finally <- p/up/u/x@a
+p/up/f/x@a <- p/up@a/finally
+p/up@a/leave <- p/up/u/x@a p/up/f/x@a
+p/t/x@b <-
+p/up@b/enter <- p/t/x@b
+p/up/u/x@b <- p/up@b/enter
+p/up@b/finally <- p/up/u/x@b
+p/up/f/x@b <- p/up@b/finally
+p/up@b/leave <- p/up/u/x@b p/up/f/x@b
+p/joined <- p/up@a/leave p/up@b/leave`},
+		"a scope without a part is its finally alone": {one(plan.Scope{Name: "up", Begin: task("b", ab[:1], "x"), Part: task("t", nil, "x"), Finally: task("f", ab[:1], "x")}, plan.Scope{Name: "none", Part: plan.Module{}, Begin: task("b", ab[:1], "x")}), `
+p/up/enter <-
+p/up/finally <- p/up/enter
+p/up/f/x@a <- p/up/finally
+p/up/leave <- p/up/enter p/up/f/x@a`},
+		"a scope waits for the gates of what is in it": {one(gate.Opens(task("api", ab[:1], "x")), plan.Parallel{task("t", ab[1:], "x"), inScope(inScope(gate.Holds(task("u", ab[1:], "x"))))}), `
+p/api/x@a <-
+p/t/x@b <- p/api/x@a
+p/up/enter <- p/api/x@a
+p/up/b/x@a <- p/up/enter
+p/up/up/enter <- p/up/b/x@a p/api/x@a
+p/up/up/b/x@a <- p/up/up/enter
+p/up/up/u/x@b <- p/up/up/b/x@a p/api/x@a`},
+		"but not for gates inside": {one(inScope(plan.Module{Parts: one(gate.Opens(task("api", ab[:1], "x")), gate.Holds(task("u", ab[1:], "x")))})), `
+p/up/enter <-
+p/up/b/x@a <- p/up/enter
+p/up/api/x@a <- p/up/b/x@a
+p/up/u/x@b <- p/up/api/x@a`},
 		"per host keeps batches": {one(plan.PerHost{task("t", abc, "x"), serial}), `
 p/t/x@a <-
 p/s/x@a <- p/t/x@a
@@ -212,46 +277,6 @@ func TestDelegation(t *testing.T) {
 	}
 }
 
-// asks reads a value, tells writes one.
-type asks struct {
-	What string
-	From step.In[string]
-}
-
-func (a asks) String() string { return a.What }
-
-func (asks) Precheck(context.Context, *runner.Runner) (*step.Change, error) { return nil, nil }
-
-type tells struct {
-	What string
-	To   step.Out[string]
-}
-
-func (a tells) String() string { return a.What }
-
-func (tells) Precheck(context.Context, *runner.Runner) (*step.Change, error) { return nil, nil }
-
-func TestValuesAddEdges(t *testing.T) {
-	v := step.NewValue[string]("token")
-	writer := plan.Task{Name: "w", Hosts: []string{"a"}, Steps: func(string) []step.Step { return []step.Step{tells{"make", v.Out()}, do{"more"}} }}
-	reader := plan.Task{Name: "r", Hosts: []string{"b"}, Steps: func(string) []step.Step {
-		return []step.Step{do{"first"}, step.With(step.Around{What: "use", Before: do{"b"}, Inner: []step.Step{asks{"ask", v.In()}}, After: do{"c"}}, step.Options{})}
-	}}
-	g := graph(t, plan.Parallel{writer, reader})
-	want := `p/w/make@a <- 
-p/w/more@a <- p/w/make@a
-p/r/first@b <- 
-p/r/use@b <- p/r/first@b p/w/make@a
-`
-	if diff := cmp.Diff(want, arrows(g)); diff != "" {
-		t.Error(diff)
-	}
-	_, err := plan.New(plan.Pipeline{Name: "p", Parts: []plan.Part{plan.Parallel{reader, writer}}})
-	if err == nil || err.Error() != "p/r/use@b: reads a value that no earlier step writes" {
-		t.Errorf("got %v", err)
-	}
-}
-
 type unmarshallable struct {
 	do
 	F func()
@@ -287,12 +312,60 @@ func TestDigestFollowsSpec(t *testing.T) {
 	}
 }
 
+// TestNoOracle tries a list of passwords on the digests in a plan. With a key that they do not have, guesses are worth nothing.
+func TestNoOracle(t *testing.T) {
+	file := func(password string) step.File {
+		return step.File{Path: "/etc/login", Content: step.Content("password: " + password + "\n"), Mode: 0o600}
+	}
+	parts := func(password string) []plan.Part {
+		return []plan.Part{plan.Task{Name: "t", Hosts: []string{"a"}, Steps: func(string) []step.Step { return []step.Step{file(password)} }}}
+	}
+	told := func(password string, key []byte) string {
+		g, err := plan.New(plan.Pipeline{Name: "p", Key: key, Parts: parts(password)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	guess := func(text string) (found string) {
+		for _, password := range []string{"123456", "letmein", "hunter2", "secret"} {
+			digest, err1 := step.Digest(file(password))
+			plain, err2 := json.Marshal(file(password).Content)
+			if err := errors.Join(err1, err2); err != nil {
+				t.Fatal(err)
+			}
+			if text == told(password, nil) || strings.Contains(text, digest) || strings.Contains(text, string(plain)) {
+				found = password
+			}
+		}
+		return found
+	}
+	if found := guess(told("hunter2", nil)); found != "hunter2" {
+		t.Errorf("the test finds %q in a plan without a key", found)
+	}
+	one := told("hunter2", []byte("key"))
+	if found := guess(one); found != "" {
+		t.Errorf("the plan tells the password %q", found)
+	}
+	if one != told("hunter2", []byte("key")) || one == told("hunter3", []byte("key")) {
+		t.Error("digests do not follow the content")
+	}
+}
+
 func TestDrawings(t *testing.T) {
 	g := graph(t, plan.Module{Name: "infra", Parts: []plan.Part{
 		task("etcd", []string{"m1", "m2"}, "file /etc/etcd.conf", "service etcd"),
 		plan.PerHost{task("join", []string{"w1"}, `say "hello"`), plan.Task{Name: "mark", Hosts: []string{"w1"}, MaxFailures: 1, Steps: func(h string) []step.Step {
 			return []step.Step{plan.On("m1", do{"label " + h})}
 		}}},
+		plan.Batches{Gate: func(string) step.Step { return do{"healthy"} }, Part: plan.Scope{
+			Name: "upgrade", Begin: task("drain", []string{"m1", "m2"}, "drain"), Part: task("kubelet", []string{"m1", "m2"}, "service kubelet"),
+			Finally: task("uncordon", []string{"m1", "m2"}, "uncordon"),
+		}},
 	}})
 	asJSON, err := json.MarshalIndent(g, "", "  ")
 	if err != nil {

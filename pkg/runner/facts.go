@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -41,6 +42,7 @@ type Facts struct {
 	Keepalived     bool              `json:"keepalived"`   // runs
 	Docker         bool              `json:"docker"`       // Docker Engine runs
 	Compose        string            `json:"compose"`      // version of docker compose; empty: there is none
+	Running        []string          `json:"running"`      // kubexm's services that run: units of systemd, and pods by their manifests for the kubelet; kubeadm where it has made a node
 	Enforcing      bool              `json:"enforcing"`    // SELinux refuses what its policy does not allow
 	Listening      map[int]string    `json:"listening"`    // TCP port: process that listens; empty: the kernel, as for NFS
 	Features       map[string]bool   `json:"features"`     // what the kernel can do, see Feature*
@@ -74,6 +76,12 @@ var featureOf = map[string]string{
 // factUnits are asked whether they run: time services, a firewall, keepalived and Docker. Of ufw its
 // own configuration is asked: its unit runs without rules, too.
 var factUnits = []string{"chronyd", "chrony", "ntpd", "ntp", "ntpsec", "openntpd", "systemd-timesyncd", "firewalld", "keepalived", "docker"}
+
+// services are the units that kubexm brings and that other parts of a cluster depend on; keepalived is one of factUnits.
+var services = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "containerd", "haproxy", "nginx", "registry", "harbor"}
+
+// Runs reports whether one of kubexm's services runs on the host, as a unit or as a static pod.
+func (f *Facts) Runs(service string) bool { return slices.Contains(f.Running, service) }
 
 // capSysResource is the bit of CAP_SYS_RESOURCE, linux/capability.h.
 const capSysResource = 24
@@ -152,6 +160,7 @@ s nameservers; grep -s '^nameserver' /etc/resolv.conf
 s resolves; timeout 1 getent ahostsv4 "$(cat /proc/sys/kernel/hostname)" 2>/dev/null
 s proxy; if [ -n "${HTTP_PROXY:-}${http_proxy:-}${HTTPS_PROXY:-}${https_proxy:-}" ]; then echo set=yes; fi; echo "no=${NO_PROXY:-${no_proxy:-}}"
 s active; systemctl is-active %[3]s 2>/dev/null
+s pods; for f in /etc/kubernetes/manifests/*.yaml ` + StateDir + `/kubeadm; do if [ -f "$f" ]; then echo "$f"; fi; done
 s compose; /usr/bin/docker compose version --short 2>/dev/null
 s ufw; grep -si '^ENABLED=yes' /etc/ufw/ufw.conf
 s selinux; cat /sys/fs/selinux/enforce 2>/dev/null
@@ -172,7 +181,7 @@ s end`
 func (r *Runner) Facts(ctx context.Context, dirs ...string) (*Facts, error) {
 	return Memo(r, "facts", func() (*Facts, error) {
 		asked := time.Now()
-		out, err := r.Sh(ctx, fmt.Sprintf(factsScript, Quote(slices.Concat(dirs, factPaths)...), Quote(dirs...), strings.Join(factUnits, " ")))
+		out, err := r.Sh(ctx, fmt.Sprintf(factsScript, Quote(slices.Concat(dirs, factPaths)...), Quote(dirs...), strings.Join(slices.Concat(factUnits, services), " ")))
 		if err != nil {
 			return nil, fmt.Errorf("gathering facts of %s: %w", r.Host, err)
 		}
@@ -264,20 +273,25 @@ func (f *Facts) address(l string) {
 	last.Addresses = append(last.Addresses, w[3])
 }
 
-// services reads which of factUnits run, and whether ufw is on.
+// services reads which of factUnits and services run, and whether ufw is on.
 func (f *Facts) services(sec map[string][]string) {
 	for i, state := range sec["active"] { // in the order of the question
 		switch {
-		case state != "active" || i >= len(factUnits):
+		case state != "active" || i >= len(factUnits)+len(services):
+		case i >= len(factUnits):
+			f.Running = append(f.Running, services[i-len(factUnits)])
 		case factUnits[i] == "firewalld":
 			f.Firewalls = append(f.Firewalls, factUnits[i])
 		case factUnits[i] == "keepalived":
-			f.Keepalived = true
+			f.Keepalived, f.Running = true, append(f.Running, factUnits[i])
 		case factUnits[i] == "docker":
 			f.Docker = true
 		default:
 			f.TimeServices = append(f.TimeServices, factUnits[i])
 		}
+	}
+	for _, manifest := range sec["pods"] {
+		f.Running = append(f.Running, strings.TrimSuffix(path.Base(manifest), ".yaml"))
 	}
 	if len(sec["ufw"]) > 0 {
 		f.Firewalls = append(f.Firewalls, "ufw")

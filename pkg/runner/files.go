@@ -49,7 +49,7 @@ made() { if [ -z "$1" ] || [ -d "$1" ]; then return; fi; made "${1%/*}"; own "$1
 // `note "VERB VALUE"`, so that Restore can undo it; and `files` to write the given
 // files as WriteFiles does.
 func (r *Runner) Change(ctx context.Context, script string, files ...File) (string, error) {
-	var out bytes.Buffer
+	var out answer
 	var in io.Reader
 	functions := "files() { :; }\n"
 	if len(files) > 0 {
@@ -80,7 +80,7 @@ func (r *Runner) ReadFiles(ctx context.Context, paths ...string) (map[string]Fil
 // Look reads files as ReadFiles does and, in the same round trip, the output of a
 // script that changes nothing, without its last newline.
 func (r *Runner) Look(ctx context.Context, script string, paths ...string) (map[string]File, string, error) {
-	var out bytes.Buffer
+	var out answer
 	err := r.Exec(ctx, `for f in `+Quote(paths...)+`; do if [ -f "$f" ]; then stat -L -c '%s %a %U:%G' "$f"; cat "$f"
 elif [ -e "$f" ]; then echo "$f is not a regular file" >&2; exit 1; else echo -; fi; done
 `+script, nil, &out)

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
 // StateDir holds what kubexm remembers on a host: the ledger of what it
@@ -47,15 +48,29 @@ func (r *Runner) Exec(ctx context.Context, line string, in io.Reader, out io.Wri
 // Sh runs a shell script as root and returns its standard output without the
 // last newline.
 func (r *Runner) Sh(ctx context.Context, script string) (string, error) {
-	var out bytes.Buffer
+	var out answer
 	err := r.Exec(ctx, script, nil, &out)
 	return strings.TrimRight(out.String(), "\n"), err
+}
+
+// mostOutput is how many bytes a command may answer where all of its answer is kept: more than any file or list
+// that kubexm asks for has.
+const mostOutput = 64 << 20
+
+// answer keeps what a command prints, up to mostOutput.
+type answer struct{ bytes.Buffer }
+
+func (a *answer) Write(p []byte) (int, error) {
+	if a.Len()+len(p) > mostOutput {
+		return 0, fault.Advise(fmt.Errorf("the answer is longer than %d MiB", mostOutput>>20), "see what the host's shell or that command prints: it is not what kubexm asked for")
+	}
+	return a.Buffer.Write(p)
 }
 
 // User runs a shell script as the login user, with some input or nil, and returns its
 // standard output as it is.
 func (r *Runner) User(ctx context.Context, script string, in io.Reader) (string, error) {
-	var out bytes.Buffer
+	var out answer
 	r.trips.Add(1)
 	err := r.conn.Exec(ctx, connector.Cmd{Line: script, Stdin: in, Stdout: &out})
 	return out.String(), err

@@ -8,8 +8,10 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
+	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
 func TestQuote(t *testing.T) {
@@ -81,5 +83,20 @@ func TestRoundTripsAndUser(t *testing.T) {
 	}
 	if r.RoundTrips() != 3 || h.Execs() != 2 {
 		t.Errorf("%d round trips, %d scripts", r.RoundTrips(), h.Execs())
+	}
+}
+
+// TestMuchOutput has a command that prints without end, and one that fails with terminal escapes.
+func TestMuchOutput(t *testing.T) {
+	r := runner.New("here", connector.Local())
+	defer r.Close()
+	if _, err := r.User(t.Context(), "cat /dev/zero", nil); err == nil || !strings.Contains(err.Error(), "longer than 64 MiB") || fault.Advice(err) == "" {
+		t.Errorf("without end: %v", err)
+	}
+	if out, err := r.User(t.Context(), "head -c 1000000 /dev/zero", nil); err != nil || len(out) != 1000000 {
+		t.Errorf("much: %d bytes, %v", len(out), err)
+	}
+	if _, err := r.User(t.Context(), `printf '\033[2J\033]0;x\007gone' >&2; exit 1`, nil); err == nil || !strings.HasSuffix(err.Error(), "status 1: gone") {
+		t.Errorf("escapes: %q", err)
 	}
 }

@@ -341,6 +341,8 @@ func TestFactsScript(t *testing.T) {
 		m.Put("/etc/os-release", "ID=debian\nVERSION_ID=\"12\"\n", 0o644)
 		m.Put("/etc/machine-id", "0123456789abcdef0123456789abcdef\n", 0o444)
 		m.Put("/etc/kubernetes/admin.conf", "x", 0o600)
+		m.Put("/etc/kubernetes/manifests/kube-vip.yaml", "x", 0o600)
+		m.Put("/etc/kubernetes/manifests/.kube-vip.yaml.kubexm.1", "x", 0o600)
 		m.Put("/usr/local/.keep", "", 0o644)
 		m.Put("/var/lib/kubexm/env", "cluster=one\n", 0o644)
 		m.Put("/etc/resolv.conf", "search example.com\nnameserver 192.0.2.53\n# nameserver 192.0.2.54\n", 0o644)
@@ -357,6 +359,9 @@ func TestFactsScript(t *testing.T) {
 		want := told{"node7", "debian", "12", "0123456789abcdef0123456789abcdef", "one", []string{"/etc/kubernetes/admin.conf"}}
 		if diff := cmp.Diff(want, told{f.Hostname, f.OS, f.OSVersion, f.MachineID, f.Env["cluster"], f.Leftovers}); diff != "" {
 			t.Error(diff)
+		}
+		if !f.Runs("kube-vip") || f.Runs("etcd") {
+			t.Errorf("running: %v", f.Running)
 		}
 		if f.Kernel == "" || f.CPUs == 0 || f.MemoryMiB == 0 || f.Capabilities == 0 || len(f.Disks) != 4 || f.Disks[0].Path != "/var/lib/none/at/all" || f.Disks[0].FreeMiB == 0 || f.Disks[0].Mount == "" || f.Clock == 0 || f.CgroupVersion == 0 {
 			t.Errorf("facts are missing: %+v", f)

@@ -96,10 +96,6 @@ var kinds = map[string]struct {
 	}},
 	"packages instead": {step: step.Packages{Manager: "apt", Names: []string{"chrony"}}, once: true},
 	"packages":         {step: step.Packages{Manager: "apt", Names: []string{"bash", "socat", "conntrack"}}, once: true},
-	"around": {step: step.Around{
-		What: "upgrade", Before: flagged("drained"), After: step.Command{What: "uncordon", Unless: "[ ! -e /run/drained ]", Run: "rm /run/drained", Undo: "touch /run/drained"},
-		Inner: []step.Step{step.File{Path: "/etc/version", Content: step.Content("2\n"), Mode: 0o644}, step.With(flagged("upgraded"), step.Options{Retries: 1})},
-	}},
 }
 
 func hosts(lines string) step.Block {

@@ -9,9 +9,9 @@ import (
 )
 
 // Kube returns a client of the API server that access names, through the
-// host's connection; it is made once for each host and run.
+// host's connection; it is made once for each host, run and trust.
 func Kube(r *runner.Runner, access kube.Access) (*kube.Client, error) {
-	return runner.Memo(r, "kube "+access.Address, func() (*kube.Client, error) {
+	return runner.Memo(r, "kube "+access.Address+" "+string(access.CA), func() (*kube.Client, error) {
 		access.Dial = r.Dial
 		return kube.New(access)
 	})

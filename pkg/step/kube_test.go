@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,5 +124,32 @@ func TestBadObjects(t *testing.T) {
 		if _, err := s.Precheck(t.Context(), h.Runner()); err == nil || !strings.Contains(err.Error(), "reading the objects of x: ") {
 			t.Errorf("got %v", err)
 		}
+	}
+}
+
+// TestClientOfEachTrust has what is trusted change while a client is kept.
+func TestClientOfEachTrust(t *testing.T) {
+	h, access := served(t, kubetest.New())
+	r := h.Runner()
+	other, err := (&pki.Store{Dir: t.TempDir()}).CA(pki.Kubernetes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := func(trust []byte) *kube.Client {
+		t.Helper()
+		access.CA = trust
+		c, err := step.Kube(r, access)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	first := access.CA
+	one, two := client(first), client(slices.Concat(first, other.Cert))
+	if one == two || client(first) != one {
+		t.Error("clients do not go by what they trust")
+	}
+	if err := two.APIReady(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 // Service ensures that a systemd service has its unit and kubexm's drop-in, is
@@ -32,6 +33,9 @@ func (s Service) dropInPath() string { return s.unitPath() + ".d/kubexm-" + s.Na
 
 // files returns the unit's files with the digest put into the drop-in.
 func (s Service) files() (Files, string, error) {
+	// Everybody on the host can read this digest, which has no key: whatever is digested must be public or hold enough
+	// chance. So it is: containerd's log-ins are read at each pull and no part of it, the registry's users file has
+	// bcrypt's salt, and harbor.yml a random password beside the chosen one.
 	bare := s
 	bare.Reads = nil
 	digest, err := Digest(append([]Step{bare}, s.Reads...)...)
@@ -180,5 +184,5 @@ func Journal(ctx context.Context, r *runner.Runner, unit string) string {
 	if err != nil || out == "" {
 		return "no log lines of " + unit
 	}
-	return "last log lines of " + unit + ":\n" + out
+	return "last log lines of " + unit + ":\n" + human.Clean(out)
 }

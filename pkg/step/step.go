@@ -1,5 +1,4 @@
-// Package step holds the Step contract, the values that steps hand to one
-// another, and the generic kinds of steps.
+// Package step holds the Step contract and the generic kinds of steps.
 package step
 
 import (
@@ -123,3 +122,15 @@ func Digest(steps ...Step) (string, error) {
 
 // Verified is a Verify for changes that Run has verified itself.
 func Verified(context.Context) error { return nil }
+
+// Verify looks whether c closed the gap between the host and s.
+func Verify(ctx context.Context, r *runner.Runner, s Step, c *Change) error {
+	if c.Verify != nil {
+		return c.Verify(ctx)
+	}
+	again, err := s.Precheck(ctx, r)
+	if err == nil && again != nil {
+		err = fmt.Errorf("still differs after the change:\n%s", again.Diff)
+	}
+	return err
+}

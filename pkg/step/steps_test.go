@@ -1,18 +1,14 @@
 package step_test
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/util/fault"
@@ -180,141 +176,6 @@ func TestCommand(t *testing.T) {
 	}
 	if c := check(t, h, step.Command{What: "x", Unless: "exit 0"}); c != nil {
 		t.Error("a probe that exits is not believed")
-	}
-}
-
-// broken is a step that fails when it runs.
-type broken struct{ Name string }
-
-func (b broken) String() string { return b.Name }
-
-func (broken) Precheck(context.Context, *runner.Runner) (*step.Change, error) {
-	return &step.Change{Diff: "x", Run: func(context.Context) error { return errors.New("broken") }}, nil
-}
-
-func around(inner ...step.Step) step.Around {
-	undrain := step.Command{What: "uncordon", Unless: "[ ! -e /run/drained ]", Run: "rm /run/drained; touch /run/uncordoned"}
-	return step.Around{What: "upgrade node1", Before: flagged("drained"), Inner: inner, After: undrain}
-}
-
-func TestAround(t *testing.T) {
-	file := step.File{Path: "/etc/version", Content: step.Content("2"), Mode: 0o644}
-	t.Run("nothing to do inside", func(t *testing.T) {
-		h := hostFor(func(h *runnertest.Host) { h.Put("/etc/version", "2", 0o644) })
-		if c := check(t, h, around(file)); c != nil {
-			t.Errorf("got %+v", c)
-		}
-	})
-	for name, keep := range map[string]bool{"inner fails": false, "inner fails, kept": true} {
-		t.Run(name, func(t *testing.T) {
-			h := hostFor(nil)
-			a := around(file, broken{"bad"}, flagged("never"))
-			a.KeepOnFailure = keep
-			if err := apply(t, h, a); err == nil || err.Error() != "bad: broken" {
-				t.Errorf("got %v", err)
-			}
-			if drained := h.Mode("/run/drained") != 0; drained != keep || h.Mode("/run/never") != 0 {
-				t.Errorf("drained %t, went on %t", drained, h.Mode("/run/never") != 0)
-			}
-		})
-	}
-	t.Run("before fails", func(t *testing.T) {
-		h := hostFor(nil)
-		a := around(file)
-		a.Before = broken{"drain"}
-		if err := apply(t, h, a); err == nil || err.Error() != "drain: broken" || h.Mode("/etc/version") != 0 {
-			t.Errorf("got %v", err)
-		}
-	})
-	t.Run("checking fails", func(t *testing.T) {
-		h := hostFor(nil)
-		h.SetDown(true)
-		if err := apply(t, h, around(file)); err == nil || !strings.HasPrefix(err.Error(), "checking file /etc/version: ") || !fault.IsTransient(err) {
-			t.Errorf("got %v", err)
-		}
-	})
-	t.Run("left begun", func(t *testing.T) { // all inside was done, and then kubexm died
-		h := hostFor(nil)
-		a := around(file, broken{"bad"})
-		a.KeepOnFailure = true
-		if apply(t, h, a) == nil {
-			t.Fatal("did not fail")
-		}
-		if err := apply(t, h, around(file)); err != nil {
-			t.Fatal(err)
-		}
-		if h.Mode("/run/drained") != 0 || h.Mode("/run/uncordoned") == 0 || check(t, h, around(file)) != nil {
-			t.Error("the node stays drained")
-		}
-	})
-}
-
-// slow is a step that takes all the time there is.
-type slow struct{ Name string }
-
-func (s slow) String() string { return s.Name }
-
-func (slow) Precheck(context.Context, *runner.Runner) (*step.Change, error) {
-	return &step.Change{Diff: "x", Run: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}, nil
-}
-
-// TestAroundAfterDeadline has inner steps that take all the time there is.
-func TestAroundAfterDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := hostFor(nil)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		r := h.Runner()
-		c, err := around(slow{"slow"}).Precheck(ctx, r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
-		}
-		if h.Mode("/run/drained") != 0 {
-			t.Error("the node stays drained")
-		}
-	})
-}
-
-func TestValue(t *testing.T) {
-	v := step.NewValue[int]("count")
-	if _, err := v.In().Get(); !errors.Is(err, step.ErrUnknown) {
-		t.Errorf("got %v", err)
-	}
-	v.Out().Set(7)
-	if n, err := v.In().Get(); n != 7 || err != nil {
-		t.Errorf("got %d, %v", n, err)
-	}
-	text, err := json.Marshal(struct {
-		To   step.Out[int]
-		From step.In[int]
-	}{v.Out(), v.In()})
-	if err != nil || string(text) != `{"To":"count","From":"count"}` {
-		t.Errorf("got %s, %v", text, err)
-	}
-}
-
-// uses reads and writes values.
-type uses struct {
-	From   step.In[int]
-	To     step.Out[string]
-	hidden step.In[int]
-}
-
-func (uses) String() string { return "uses" }
-
-func (uses) Precheck(context.Context, *runner.Runner) (*step.Change, error) { return nil, nil }
-
-func TestRefs(t *testing.T) {
-	number, text := step.NewValue[int]("number"), step.NewValue[string]("text")
-	u := uses{From: number.In(), To: text.Out(), hidden: step.NewValue[int]("hidden").In()}
-	for _, s := range []step.Step{u, &u, step.With(u, step.Options{}), around(broken{"b"}, step.With(u, step.Options{}))} {
-		reads, writes := step.Refs(s)
-		if len(reads) != 1 || reads[0] != any(number) || len(writes) != 1 || writes[0] != any(text) {
-			t.Errorf("%T reads %v and writes %v", s, reads, writes)
-		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/step/addon"
 	"github.com/kubexm/kubexm/pkg/step/cleanup"
 	"github.com/kubexm/kubexm/pkg/step/containerd"
+	"github.com/kubexm/kubexm/pkg/step/control"
 	"github.com/kubexm/kubexm/pkg/step/controlplane"
 	"github.com/kubexm/kubexm/pkg/step/etcd"
 	"github.com/kubexm/kubexm/pkg/step/host"
@@ -80,8 +81,10 @@ func RegistryImages(c *cluster.Cluster, refs []string) plan.Task {
 }
 
 // Etcd runs the members, all at once.
-func Etcd(c *cluster.Cluster) plan.Task {
-	return on("etcd", c.Etcd(), func(h string) []step.Step {
+func Etcd(c *cluster.Cluster) plan.Task { return etcdTask(c, c.Etcd()) }
+
+func etcdTask(c *cluster.Cluster, hosts []string) plan.Task {
+	return on("etcd", hosts, func(h string) []step.Step {
 		return []step.Step{etcd.Programs(c, h), etcd.DataDir(c), etcd.MemberCerts(c, h), etcd.Service(c, h)}
 	})
 }
@@ -89,42 +92,49 @@ func Etcd(c *cluster.Cluster) plan.Task {
 // KubeadmPrograms puts kubeadm and a kubelet that waits for it on nodes.
 func KubeadmPrograms(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("programs", hosts, func(h string) []step.Step {
-		return []step.Step{kubeadm.Programs(c, h), kubelet.Programs(c, h), kubelet.Prepared(c, h)}
+		return []step.Step{kubeadm.Programs(c, h), kubelet.Programs(c, h), kubelet.Joined(c, h), kubelet.Prepared(c, h)}
 	})
 }
 
 // KubeadmInit makes the control plane of the first master.
 func KubeadmInit(c *cluster.Cluster) plan.Task {
 	return on("init", []string{c.FirstMaster()}, func(h string) []step.Step {
-		local := c.Spec.Etcd.Type == v1alpha1.TypeKubeadm
-		conf := kubeadm.LocalEtcd(c)
-		if !local {
-			conf = kubeadm.ExternalEtcd(etcd.URLs(c), etcd.CAFile, etcd.CertFile(c, h), etcd.KeyFile(c, h))
-		}
-		return slices.Concat(masterPKI(c, h), []step.Step{kubeadm.NewInit(c, h, conf, kubelet.Args(c, h)), step.APIReady{API: c.API(h)}}, kubeVIP(c, h))
+		return slices.Concat(masterPKI(c, h), []step.Step{kubeadm.NewInit(kubeadmEtcd(c, h)), step.APIReady{API: c.API(h)}}, kubeVIP(c, h))
 	})
+}
+
+// kubeadmEtcd is the etcd of a master's API server, as kubeadm knows it.
+func kubeadmEtcd(c *cluster.Cluster, host string) kubeadm.Etcd {
+	if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm {
+		return kubeadm.LocalEtcd(c)
+	}
+	return kubeadm.ExternalEtcd(etcd.URLs(c), etcd.CAFile, etcd.CertFile(c, host), etcd.KeyFile(c, host))
+}
+
+// etcdClient are the steps that bring with what a master's API server calls an etcd that is not kubeadm's.
+func etcdClient(c *cluster.Cluster, host string) []step.Step {
+	if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm {
+		return nil
+	}
+	return []step.Step{etcd.ClientCerts(c, host)}
 }
 
 // masterPKI is what kubeadm must find on a master.
 func masterPKI(c *cluster.Cluster, host string) []step.Step {
-	local := c.Spec.Etcd.Type == v1alpha1.TypeKubeadm
-	steps := []step.Step{kubeadm.PKI(c, local)}
-	if !local {
-		steps = append(steps, etcd.ClientCerts(c, host))
-	}
-	return steps
+	reads := etcdClient(c, host)
+	return slices.Concat([]step.Step{kubeadm.PKI(c, host, reads == nil)}, reads, []step.Step{kubeadm.Config(c, host, kubeadmEtcd(c, host), reads...)})
 }
 
 // KubeadmJoinMasters makes further masters, one after the other where that adds
 // members to etcd.
-func KubeadmJoinMasters(c *cluster.Cluster, hosts []string) plan.Task {
-	t := on("join", hosts, func(h string) []step.Step {
+func KubeadmJoinMasters(c *cluster.Cluster, hosts []string) plan.Part {
+	join := on("join", hosts, func(h string) []step.Step {
 		return slices.Concat(masterPKI(c, h), kubeadmJoin(c, h), []step.Step{step.APIReady{API: c.API(h)}}, kubeVIP(c, h))
 	})
 	if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm {
-		t.Serial = 1
+		return plan.Batches{Size: 1, Part: join}
 	}
-	return t
+	return join
 }
 
 // KubeadmJoin makes nodes of workers.
@@ -135,12 +145,12 @@ func KubeadmJoin(c *cluster.Cluster, hosts []string) plan.Task {
 // kubeadmJoin joins a host through the first master, and then turns the name of the
 // endpoint to where it is to lead.
 func kubeadmJoin(c *cluster.Cluster, h string) []step.Step {
-	return []step.Step{kubeadm.NewJoin(c, h, kubelet.Args(c, h)), host.Hosts(c, h, kubeadm.Done), host.PodHosts(c, h)}
+	return []step.Step{kubeadm.NewJoin(c, h), host.Hosts(c, h, kubeadm.Done), host.PodHosts(c, h)}
 }
 
 // ControlPlanePrograms puts programs of the control plane on masters.
-func ControlPlanePrograms(c *cluster.Cluster, names ...string) plan.Task {
-	return on("programs", c.Masters(), func(h string) []step.Step {
+func ControlPlanePrograms(c *cluster.Cluster, hosts []string, names ...string) plan.Task {
+	return on("programs", hosts, func(h string) []step.Step {
 		var steps []step.Step
 		for _, n := range names {
 			steps = append(steps, controlplane.Programs(c, h, n))
@@ -150,24 +160,26 @@ func ControlPlanePrograms(c *cluster.Cluster, names ...string) plan.Task {
 }
 
 // APIServer runs the API server of masters.
-func APIServer(c *cluster.Cluster) plan.Task {
-	return on("apiserver", c.Masters(), func(h string) []step.Step {
-		return []step.Step{
-			controlplane.PKI(c, h), controlplane.Kubeconfigs(c), etcd.ClientCerts(c, h),
-			controlplane.APIServer(c, h, etcd.URLs(c), etcd.CAFile, etcd.CertFile(c, h), etcd.KeyFile(c, h), etcd.ClientCerts(c, h)),
-			step.APIReady{API: c.API(h)},
-		}
-	})
+func APIServer(c *cluster.Cluster, hosts []string) plan.Task {
+	return on("apiserver", hosts, func(h string) []step.Step { return apiServerSteps(c, h) })
+}
+
+func apiServerSteps(c *cluster.Cluster, h string) []step.Step {
+	return []step.Step{
+		controlplane.PKI(c, h), controlplane.Kubeconfigs(c), etcd.ClientCerts(c, h),
+		controlplane.APIServer(c, h, etcd.URLs(c), etcd.CAFile, etcd.CertFile(c, h), etcd.KeyFile(c, h), etcd.ClientCerts(c, h)),
+		step.APIReady{API: c.API(h)},
+	}
 }
 
 // ControllerManager runs the controller manager of masters.
-func ControllerManager(c *cluster.Cluster) plan.Task {
-	return on("controller-manager", c.Masters(), func(h string) []step.Step { return []step.Step{controlplane.ControllerManager(c, h)} })
+func ControllerManager(c *cluster.Cluster, hosts []string) plan.Task {
+	return on("controller-manager", hosts, func(h string) []step.Step { return []step.Step{controlplane.ControllerManager(c, h)} })
 }
 
 // Scheduler runs the scheduler of masters.
-func Scheduler(c *cluster.Cluster) plan.Task {
-	return on("scheduler", c.Masters(), func(h string) []step.Step { return []step.Step{controlplane.Scheduler(c, h)} })
+func Scheduler(c *cluster.Cluster, hosts []string) plan.Task {
+	return on("scheduler", hosts, func(h string) []step.Step { return []step.Step{controlplane.Scheduler(c, h)} })
 }
 
 // RBAC grants what kubeadm would have granted.
@@ -196,15 +208,33 @@ func Network(c *cluster.Cluster) plan.Task {
 	return on("network", []string{c.FirstMaster()}, func(string) []step.Step { return []step.Step{addon.Flannel(c)} })
 }
 
+// Proxy installs kube-proxy where it runs in pods, and keeps what kubeadm reads from the cluster.
+func Proxy(c *cluster.Cluster) plan.Task {
+	return on("proxy", []string{c.FirstMaster()}, func(h string) []step.Step {
+		return []step.Step{addon.KubeProxy(c), kubeadm.ConfigMaps(c, kubeadmEtcd(c, h))}
+	})
+}
+
 // DNS installs the cluster's DNS server.
 func DNS(c *cluster.Cluster) plan.Task {
 	return on("dns", []string{c.FirstMaster()}, func(string) []step.Step { return []step.Step{addon.CoreDNS(c)} })
 }
 
-// LocalProxy runs the proxy of workers by which they reach the API servers.
+// Keys writes what was chosen while planning to the control machine.
+func Keys(c *cluster.Cluster) plan.Task {
+	return on("keys", []string{plan.Control}, func(string) []step.Step { return []step.Step{control.Keys(c)} })
+}
+
+// Identity puts the cluster's identity into its API.
+func Identity(c *cluster.Cluster) plan.Task {
+	return on("identity", []string{c.FirstMaster()}, func(string) []step.Step { return []step.Step{addon.Identity(c)} })
+}
+
+// LocalProxy runs the proxy of workers by which they reach the API servers, where that is how they do.
 func LocalProxy(c *cluster.Cluster, hosts []string) plan.Task {
 	const local = "127.0.0.1"
-	return on("proxy", hosts, func(h string) []step.Step {
+	workers := slices.DeleteFunc(slices.Clone(hosts), func(h string) bool { return c.Balancer() != v1alpha1.BalancerInternal || c.Host(h).Is(v1alpha1.RoleMaster) })
+	return on("proxy", workers, func(h string) []step.Step {
 		if c.Kubeadm() {
 			return []step.Step{loadbalancer.Pod(c, h, local)}
 		}
@@ -213,8 +243,8 @@ func LocalProxy(c *cluster.Cluster, hosts []string) plan.Task {
 }
 
 // LoadBalancers runs the load balancers in front of the masters.
-func LoadBalancers(c *cluster.Cluster) plan.Task {
-	return on("proxy", c.Hosts(v1alpha1.RoleLoadBalancer), func(h string) []step.Step {
+func LoadBalancers(c *cluster.Cluster, hosts []string) plan.Task {
+	return on("proxy", hosts, func(h string) []step.Step {
 		return []step.Step{loadbalancer.Packages(c, h), loadbalancer.Service(c, h, "*"), loadbalancer.Keepalived(c, h)}
 	})
 }
@@ -241,7 +271,11 @@ func Ready(c *cluster.Cluster, hosts []string) plan.Task {
 // AddonsReady waits for the network plugin and the DNS server.
 func AddonsReady(c *cluster.Cluster) plan.Task {
 	return on("addons", []string{c.FirstMaster()}, func(string) []step.Step {
-		return []step.Step{addon.FlannelReady(c), addon.CoreDNSReady(c)}
+		all := []step.Step{addon.FlannelReady(c), addon.CoreDNSReady(c)}
+		if c.Kubeadm() {
+			all = append(all, addon.KubeProxyReady(c))
+		}
+		return all
 	})
 }
 

@@ -37,6 +37,10 @@ var data = map[string][]any{
 		Corefile, ClusterIP, Image, Digest string
 		Replicas                           int
 	}{".:53 {\n    errors\n}", "10.233.0.10", "registry.k8s.io/coredns/coredns:v1.14.6", "0123456789abcdef", 2}},
+	"kubeadm/patch": {map[string]string{"Pod": "kube-apiserver", "Digest": "0123456789abcdef"}},
+	"kubernetes/kube-proxy": {map[string]string{
+		"Config": "kind: KubeProxyConfiguration\nmode: nftables", "Server": "https://lb.kubexm.local:6443", "Image": "registry.k8s.io/kube-proxy:v1.37.1", "Digest": "0123456789abcdef",
+	}},
 	"flannel/flannel":      {flannel{"10.233.64.0/18", "vxlan", "ghcr.io/flannel-io/flannel:v0.28.9", "ghcr.io/flannel-io/flannel-cni-plugin:v1.9.1-flannel3", "0123456789abcdef", true, "lb.kubexm.local", 6443}},
 	"loadbalancer/haproxy": {proxied},
 	"loadbalancer/nginx":   {proxied},
@@ -48,6 +52,7 @@ var data = map[string][]any{
 		"Proxy": "haproxy", "Image": "haproxy:3", "Digest": "abc", "Config": "/etc/haproxy/haproxy.cfg", "Command": []string{"haproxy", "-db"}, "Port": 6443,
 	}},
 	"loadbalancer/kube-vip": {vip("arp"), vip("bgp")},
+	"kubernetes/identity":   {struct{ ID, Name string }{"7e22222222222222222222222", "123"}},
 	"kubernetes/rbac":       {struct{ AdminGroup, KubeletClientUser string }{"kubeadm:cluster-admins", "kube-apiserver-kubelet-client"}},
 	"registry/config":       {map[string]any{"Dir": "/var/lib/registry", "Port": 443, "Secret": "ABC", "Cert": "/etc/registry/tls.crt", "Key": "/etc/registry/tls.key", "Users": "/etc/registry/htpasswd"}},
 	"registry/harbor": {map[string]any{

@@ -29,7 +29,7 @@ func (t *Testbed) etcdCerts(n Node) error {
 			return err
 		}
 	}
-	return nil
+	return store.Flush()
 }
 
 func etcdURL(n Node) string { return "https://" + n.Address + ":2379" }

@@ -46,9 +46,12 @@ func NewPlain(w, notices io.Writer, s *State) *Plain {
 
 // Event shows an event.
 func (p *Plain) Event(ev engine.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if ev.Missed > 0 {
+		fmt.Fprintf(p.w, "(%s not shown: this output is read too slowly)\n", human.Count(ev.Missed, "event"))
+	}
 	if line := Line(ev, false); line != "" {
-		p.mu.Lock()
-		defer p.mu.Unlock()
 		fmt.Fprintln(p.w, line)
 	}
 }

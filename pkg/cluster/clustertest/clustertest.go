@@ -4,8 +4,10 @@ package clustertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -102,7 +104,8 @@ func Parse(t testing.TB, text string, edit func(host string, f *runner.Facts)) *
 // ExternalEtcd is the section of an etcd that kubexm does not run, with files for user "user" that store makes.
 func ExternalEtcd(t testing.TB, store *pki.Store) string {
 	t.Helper()
-	if _, err := store.Leaf(pki.EtcdClient("user")); err != nil {
+	_, err := store.Leaf(pki.EtcdClient("user"))
+	if err = errors.Join(err, store.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	return fmt.Sprintf(`  etcd: {type: external, external: {endpoints: ["https://10.0.0.31:2379"], caFile: %[1]s/etcd/ca.crt, certFile: %[1]s/etcd/node-user.crt, keyFile: %[1]s/etcd/node-user.key}}
@@ -164,5 +167,18 @@ func show(b *strings.Builder, path string, mode fs.FileMode, content []byte) {
 	fmt.Fprintf(b, "-- %s %04o\n%s", path, mode, text)
 	if !strings.HasSuffix(text, "\n") {
 		b.WriteString("\n")
+	}
+}
+
+// TrustAnother makes a cluster trust a second certificate as one of its authorities, as in the middle of a rotation.
+func TrustAnother(t testing.TB, c *cluster.Cluster, ca pki.CA) {
+	t.Helper()
+	other, err := (&pki.Store{Dir: t.TempDir()}).CA(ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(c.Certs.Dir, string(ca))
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "trust.crt"), other.Cert, 0o600)); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -74,7 +74,7 @@ func (p *ControlPlane) apiServer(port, etcd string) error {
 	proxy, err4 := p.leaf(pki.FrontProxyClient())
 	_, public, err5 := p.Store.ServiceAccountKey()
 	saPub := p.file(pki.Kubernetes, "sa.pub")
-	if err := errors.Join(err1, err2, err3, err4, err5, os.WriteFile(saPub, public, 0o600)); err != nil {
+	if err := errors.Join(err1, err2, err3, err4, err5, p.Store.Flush(), os.WriteFile(saPub, public, 0o600)); err != nil {
 		return err
 	}
 	return p.run("kube-apiserver", "--bind-address=127.0.0.1", "--secure-port="+port, "--authorization-mode=Node,RBAC",
@@ -107,7 +107,7 @@ func (p *ControlPlane) file(ca pki.CA, name string) string {
 // leaf makes a certificate and returns the path of its files, less ".crt" and ".key".
 func (p *ControlPlane) leaf(spec pki.Spec) (string, error) {
 	_, err := p.Store.Leaf(spec)
-	return filepath.Join(p.dir, spec.String()), err
+	return filepath.Join(p.dir, spec.String()), errors.Join(err, p.Store.Flush())
 }
 
 func (p *ControlPlane) kubeconfig(spec pki.Spec) (path string, err error) {

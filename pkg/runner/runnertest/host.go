@@ -34,6 +34,8 @@ type Host struct {
 	Cut      *Kill                              // of power; counts the commands inside scripts, and ends them at once
 	Loud     func(script string, args []string) // told of each command that the fake does not know; nil: nobody
 
+	InitConfig func() string // the configuration of the kubeadm init that made the cluster; nil: there is none
+
 	Manager   string          // apt, dnf or yum
 	Systemd   int             // version
 	Kernel    string          // uname -r
@@ -63,6 +65,7 @@ type Host struct {
 	swaps    []string
 	mounts   [][3]string // what, where, type
 	pods     map[string]bool
+	static   map[string]staticPod
 	addrs    map[string]string   // interface -> address in CIDR form
 	rules    map[string][]string // packet filter: table -> rules
 	services map[string]func() (net.Conn, error)

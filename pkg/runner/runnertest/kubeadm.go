@@ -2,7 +2,9 @@ package runnertest
 
 import (
 	"errors"
+	"fmt"
 	"path"
+	"regexp"
 	"strings"
 )
 
@@ -30,6 +32,8 @@ func kubeadm(c *Call) int {
 	switch {
 	case verb == "reset":
 		return c.kubeadmReset()
+	case verb == "init" && len(c.Args) > 2 && c.Args[2] == "phase":
+		return c.kubeadmPhase(strings.Join(c.Args[3:5], " "))
 	case verb != "init" && verb != "join":
 		return c.Unknown()
 	case config == "":
@@ -75,12 +79,83 @@ func (c *Call) controlPlane(etcd bool) {
 		c.writeNew(dir+f, "kubeconfig", 0o600)
 	}
 	for _, m := range static {
-		c.write(dir+"manifests/"+m+".yaml", "static pod "+m, 0o600)
-		c.AddPod(m)
+		c.staticPod(m)
 	}
 	if etcd {
 		c.must(c.fs.mkdirAll("/var/lib/etcd/member", 0o700))
 	}
+}
+
+// staticPod writes a manifest from what the configuration says, with the patch that goes with it, and has the kubelet run it.
+func (c *Call) staticPod(name string) {
+	config, _ := c.Get("/var/lib/kubexm/kubeadm.yaml")
+	patch, _ := c.Get("/var/lib/kubexm/patches/" + name + "+strategic.yaml")
+	c.write("/etc/kubernetes/manifests/"+name+".yaml", "# static pod "+name+"\n"+patch+"# of\n"+config, 0o600)
+	c.AddPod(name)
+}
+
+// kubeadmPhase makes the manifest of one static pod anew.
+func (c *Call) kubeadmPhase(phase string) int {
+	names := map[string]string{
+		"etcd local": "etcd", "control-plane apiserver": "kube-apiserver",
+		"control-plane controller-manager": "kube-controller-manager", "control-plane scheduler": "kube-scheduler",
+	}
+	if names[phase] == "" {
+		return c.Unknown()
+	}
+	c.staticPod(names[phase])
+	return 0
+}
+
+// digested is the line of a manifest that tells a pod's environment.
+var digested = regexp.MustCompile(`name: KUBEXM_DIGEST\n\s+value: "(.*)"`)
+
+// runPods has a process for each static pod, started from its manifest as it is now, as the kubelet sees to it.
+func (h *Host) runPods() {
+	list, err := h.fs.readDir("/etc/kubernetes/manifests")
+	if err != nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	found := map[string]bool{}
+	for _, e := range list {
+		name, ok := strings.CutSuffix(e.Name(), ".yaml")
+		if !ok || strings.HasPrefix(name, ".") {
+			continue
+		}
+		found[name] = true
+		text, _ := h.Get("/etc/kubernetes/manifests/" + e.Name())
+		if now := h.static[name]; now.pid > 0 && now.manifest == text {
+			continue
+		}
+		h.endPod(name)
+		h.lastPID++
+		h.static[name] = staticPod{1000 + h.lastPID, text}
+		var env []string
+		if m := digested.FindStringSubmatch(text); m != nil {
+			env = []string{"KUBEXM_DIGEST=" + m[1]}
+		}
+		h.process(1000+h.lastPID, "/bin/"+name[:min(len(name), 15)], env)
+	}
+	for name := range h.static {
+		if !found[name] {
+			h.endPod(name)
+		}
+	}
+}
+
+// staticPod is one that runs.
+type staticPod struct {
+	pid      int
+	manifest string // that it was started from
+}
+
+func (h *Host) endPod(name string) {
+	if pid := h.static[name].pid; pid > 0 {
+		h.fs.drop(fmt.Sprintf("/proc/%d", pid))
+	}
+	delete(h.static, name)
 }
 
 // writeNew writes a file unless it is there, as kubeadm's phases do.
@@ -92,12 +167,30 @@ func (c *Call) writeNew(p, text string, mode uint32) {
 
 func (c *Call) kubeletStart(config string) int {
 	c.write("/var/lib/kubelet/kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=\"\"\n", 0o644)
-	c.write("/var/lib/kubelet/config.yaml", "kind: KubeletConfiguration\n", 0o644)
-	_ = config
+	c.write("/var/lib/kubelet/config.yaml", kubeletConfig(c, config), 0o644)
 	if err := c.Start("kubelet"); err != nil {
 		return c.Failf(1, "[kubelet-start] %v", err)
 	}
 	return 0
+}
+
+// kubeletConfig is what kubeadm writes for the kubelet: what stands in its own configuration, or else in what
+// init kept in the cluster; and where the real name servers are, where systemd-resolved runs.
+func kubeletConfig(c *Call, config string) string {
+	const kind, resolved = "\nkind: KubeletConfiguration\n", "/run/systemd/resolve/resolv.conf"
+	if !strings.Contains(config, kind) && c.InitConfig != nil {
+		config = c.InitConfig()
+	}
+	for doc := range strings.SplitSeq(config, "---\n") {
+		if strings.Contains(doc, kind) {
+			doc += "syncFrequency: 0s\n"
+			if c.fs.exists(resolved) {
+				doc += "resolvConf: " + resolved + "\n"
+			}
+			return doc
+		}
+	}
+	return kind[1:]
 }
 
 func (c *Call) kubeadmJoin(config string) int {
@@ -143,6 +236,7 @@ func (c *Call) kubeadmReset() int {
 	for _, f := range []string{"admin", "super-admin", "kubelet", "bootstrap-kubelet", "controller-manager", "scheduler"} {
 		c.fs.drop("/etc/kubernetes/" + f + ".conf")
 	}
+	c.runPods()
 	c.mu.Lock()
 	clear(c.pods)
 	c.mu.Unlock()
@@ -159,6 +253,7 @@ func startKubelet(h *Host) error {
 		return errors.New("unable to load bootstrap kubeconfig: stat /etc/kubernetes/bootstrap-kubelet.conf: no such file or directory")
 	}
 	h.Listen(10250, "kubelet")
+	h.runPods()
 	return nil
 }
 

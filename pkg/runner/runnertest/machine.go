@@ -76,7 +76,7 @@ func newHost(name, manager string, systemdVersion int, kernelRelease string, pm 
 			"ip_vs": false, "ip_vs_rr": false, "ip_vs_wrr": false, "ip_vs_sh": false, "ip_tables": false, "bridge": true,
 		},
 		fs: newFS(), units: map[string]*unit{}, forked: map[int]func(){}, journal: map[string][]string{}, packages: map[string]bool{},
-		listen: map[int]string{22: "sshd"}, swaps: []string{"/dev/vda2"}, pods: map[string]bool{},
+		listen: map[int]string{22: "sshd"}, swaps: []string{"/dev/vda2"}, pods: map[string]bool{}, static: map[string]staticPod{},
 		addrs: map[string]string{}, rules: map[string][]string{}, services: map[string]func() (net.Conn, error){}, Programs: programs(),
 	}
 	for _, table := range []map[string]Command{coreutils(), textutils(), systemd(), kernel(), pm} {
@@ -194,6 +194,9 @@ func (h *Host) Reboot() {
 	h.mu.Lock()
 	h.swaps, h.Kill, h.Cut = swaps, nil, nil
 	clear(h.pods)
+	for name := range h.static {
+		h.endPod(name)
+	}
 	clear(h.rules)
 	h.mu.Unlock()
 	h.SetDown(false)

@@ -1,5 +1,5 @@
-// Package addon holds the steps that install what runs in every cluster: the
-// network plugin and the DNS server.
+// Package addon holds the steps that install what is in every cluster: the
+// network plugin, the DNS server, and the cluster's identity.
 package addon
 
 import (
@@ -33,6 +33,19 @@ func FlannelReady(c *cluster.Cluster) step.Step {
 	return step.RolledOut{What: "flannel", API: c.API(c.FirstMaster()), Objects: workload("DaemonSet", "kube-flannel", "kube-flannel-ds")}
 }
 
+// KubeProxy installs kube-proxy where it runs in pods: with kubeadm.
+func KubeProxy(c *cluster.Cluster) step.Step {
+	conf := c.ProxyConfig()
+	data := struct{ Config, Server, Image, Digest string }{strings.TrimSpace(string(c.YAML(conf))), c.Endpoint(), c.Image("kube-proxy"), ""}
+	data.Digest = digest(templates.Render("kubernetes/kube-proxy", data))
+	return apply(c, "kube-proxy", templates.Render("kubernetes/kube-proxy", data))
+}
+
+// KubeProxyReady waits until kube-proxy runs on every node.
+func KubeProxyReady(c *cluster.Cluster) step.Step {
+	return step.RolledOut{What: "kube-proxy", API: c.API(c.FirstMaster()), Objects: workload("DaemonSet", "kube-system", "kube-proxy")}
+}
+
 // CoreDNS installs the cluster's DNS server.
 func CoreDNS(c *cluster.Cluster) step.Step {
 	data := struct {
@@ -46,6 +59,12 @@ func CoreDNS(c *cluster.Cluster) step.Step {
 // CoreDNSReady waits until the DNS server answers.
 func CoreDNSReady(c *cluster.Cluster) step.Step {
 	return step.RolledOut{What: "coredns", API: c.API(c.FirstMaster()), Objects: workload("Deployment", "kube-system", "coredns")}
+}
+
+// Identity puts the cluster's ID and name into its API, in the ConfigMap kube-system/kubexm (data.id and data.name): whoever
+// reaches the API knows which cluster it is, also when the control machine is lost.
+func Identity(c *cluster.Cluster) step.Step {
+	return apply(c, "identity", templates.Render("kubernetes/identity", struct{ ID, Name string }{c.ID(), c.Name}))
 }
 
 // Corefile is the configuration of the DNS server.

@@ -2,6 +2,7 @@ package containerd_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -104,5 +105,20 @@ func TestForgotten(t *testing.T) {
 			t.Errorf("%q changed something: %t, then %t", c.spec, first, again)
 		}
 		have(c.left...)
+	}
+}
+
+// TestDigestTellsNoPassword has the unit, which everybody on the host can read, not depend on log-ins.
+func TestDigestTellsNoPassword(t *testing.T) {
+	unit := func(password string) string {
+		c := clustertest.New(t, "  registry: {auth: {docker.io: {username: me, password: "+password+"}}}\n", nil)
+		files, err := containerd.Service(c, "node2").(step.Service).Writes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("%s", files)
+	}
+	if one, two := unit("hunter2"), unit("hunter3"); one != two {
+		t.Errorf("the unit follows the password:\n%s\n%s", one, two)
 	}
 }

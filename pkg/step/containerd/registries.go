@@ -44,7 +44,7 @@ func Registries(c *cluster.Cluster) step.Files {
 	if c.RegistryHost() != "" {
 		upstreams = c.Upstreams()
 		names = append(append(names, upstreams...), conf.PrivateRegistry)
-		files = append(files, step.File{Path: caFile(conf.PrivateRegistry), Content: c.CA(pki.Registry).Cert, Mode: 0o644})
+		files = append(files, step.File{Path: caFile(conf.PrivateRegistry), Content: c.Trust(pki.Registry), Mode: 0o644})
 	}
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {

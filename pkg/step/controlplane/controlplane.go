@@ -31,20 +31,24 @@ func Programs(c *cluster.Cluster, host, name string) step.Step {
 // PKI writes certificates and keys of a master under the names of kubeadm.
 func PKI(c *cluster.Cluster, host string) step.Step {
 	files := []step.File{}
-	add := func(name string, p *pki.Pair) {
-		files = append(files, step.File{Path: pkiDir + name + ".crt", Content: p.Cert, Mode: 0o644},
+	add := func(name string, cert []byte, p *pki.Pair) {
+		files = append(files, step.File{Path: pkiDir + name + ".crt", Content: cert, Mode: 0o644},
 			step.File{Path: pkiDir + name + ".key", Content: step.Content(p.Key.Reveal()), Mode: 0o600})
 	}
-	add("ca", c.CA(pki.Kubernetes))
-	add("apiserver", c.Leaf(c.APIServerCert(host)))
-	add("apiserver-kubelet-client", c.Leaf(pki.APIServerKubeletClient()))
-	add("front-proxy-client", c.Leaf(pki.FrontProxyClient()))
+	leaf := func(name string, spec pki.Spec) { p := c.Leaf(spec); add(name, p.Cert, p) }
+	add("ca", c.Trust(pki.Kubernetes), c.CA(pki.Kubernetes))
+	leaf("apiserver", c.APIServerCert(host))
+	leaf("apiserver-kubelet-client", pki.APIServerKubeletClient())
+	leaf("front-proxy-client", pki.FrontProxyClient())
 	private, public, err := c.Certs.ServiceAccountKey()
 	c.Check(err)
 	files = append(files,
-		step.File{Path: pkiDir + "front-proxy-ca.crt", Content: c.CA(pki.FrontProxy).Cert, Mode: 0o644},
+		step.File{Path: pkiDir + "front-proxy-ca.crt", Content: c.Trust(pki.FrontProxy), Mode: 0o644},
 		step.File{Path: pkiDir + "sa.key", Content: step.Content(private.Reveal()), Mode: 0o600},
 		step.File{Path: pkiDir + "sa.pub", Content: public, Mode: 0o644})
+	if signer := c.SignerApart(); signer != nil {
+		files = append(files, step.File{Path: cluster.SignerFile, Content: signer, Mode: 0o644})
+	}
 	return step.Files{What: "Kubernetes certificates", List: files}
 }
 

@@ -1,9 +1,16 @@
 package controlplane_test
 
 import (
+	"encoding/base64"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
+	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/step/controlplane"
 	"github.com/kubexm/kubexm/pkg/step/etcd"
 	"github.com/kubexm/kubexm/pkg/util/golden"
@@ -34,5 +41,32 @@ func TestRendered(t *testing.T) {
 				controlplane.ProxyConfig(c, "node2"), controlplane.Proxy(c, "node2"),
 			))
 		})
+	}
+}
+
+// TestTwoTrusted has everything on a master trust both certificates, and the controller manager sign with one.
+func TestTwoTrusted(t *testing.T) {
+	c := clustertest.New(t, "  kubernetes: {type: kubexm}\n  etcd: {type: kubexm}\n", nil)
+	c.CA(pki.Kubernetes)
+	if err := c.Certs.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	clustertest.TrustAnother(t, c, pki.Kubernetes)
+	signer, trust := string(c.CA(pki.Kubernetes).Cert), string(c.Trust(pki.Kubernetes))
+	if trust == signer || !strings.HasPrefix(trust, signer) {
+		t.Fatalf("trusted are %s", trust)
+	}
+	got := map[string]string{}
+	for _, f := range slices.Concat(controlplane.PKI(c, "node1").(step.Files).List, controlplane.Kubeconfigs(c).(step.Files).List) {
+		got[f.Path] = string(f.Content)
+	}
+	if got["/etc/kubernetes/pki/ca.crt"] != trust || got[cluster.SignerFile] != signer || got["/etc/kubernetes/pki/ca.key"] != c.CA(pki.Kubernetes).Key.Reveal() {
+		t.Errorf("files: %s", slices.Sorted(maps.Keys(got)))
+	}
+	if data := base64.StdEncoding.EncodeToString([]byte(trust)); !strings.Contains(got["/etc/kubernetes/scheduler.conf"], data) {
+		t.Error("the scheduler does not trust both")
+	}
+	if unit := clustertest.Text(controlplane.ControllerManager(c, "node1")); !strings.Contains(unit, "--cluster-signing-cert-file="+cluster.SignerFile) {
+		t.Errorf("the controller manager signs with\n%s", unit)
 	}
 }

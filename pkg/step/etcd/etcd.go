@@ -25,7 +25,7 @@ func Programs(c *cluster.Cluster, host string) step.Step {
 
 // MemberCerts writes what a member shows and what its administrator uses.
 func MemberCerts(c *cluster.Cluster, host string) step.Step {
-	return step.Files{What: "etcd certificates", List: append(caFile(c.CA(pki.Etcd).Cert),
+	return step.Files{What: "etcd certificates", List: append(caFile(c.Trust(pki.Etcd)),
 		append(pair("member-"+host, c.Leaf(pki.EtcdMember(host, c.Addresses(host)))),
 			pair("admin-"+host, c.Leaf(pki.EtcdAdmin(host)))...)...)}
 }
@@ -39,7 +39,7 @@ func ClientCerts(c *cluster.Cluster, host string) step.Step {
 		files.List = append(caFile(user.CA), pair(client(c, host), &pki.Pair{Cert: user.Cert, Key: user.Key})...)
 		return files
 	}
-	files.List = append(caFile(c.CA(pki.Etcd).Cert), pair(client(c, host), c.Leaf(pki.EtcdClient(host)))...)
+	files.List = append(caFile(c.Trust(pki.Etcd)), pair(client(c, host), c.Leaf(pki.EtcdClient(host)))...)
 	return files
 }
 

@@ -9,15 +9,14 @@ import (
 	"time"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
-	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
 )
 
-// Record notes on the host which cluster it belongs to: its name, and the pin of
-// its authority, as names can be alike.
+// Record notes on the host which cluster it belongs to: its name, and its ID, as
+// names can be alike.
 func Record(c *cluster.Cluster) step.Step {
-	text := "cluster=" + c.Name + "\nid=" + c.CA(pki.Kubernetes).Hash() + "\n"
+	text := "cluster=" + c.Name + "\nid=" + c.ID() + "\n"
 	return step.File{Path: runner.StateDir + "/env", Content: step.Content(text), Mode: 0o644}
 }
 

@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
-	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/step"
@@ -28,7 +27,7 @@ func TestRendered(t *testing.T) {
 			c := clustertest.New(t, spec, nil)
 			text := clustertest.Text(host.Record(c), host.Hosts(c, "node1", "/joined"), host.Hosts(c, "node2", "/joined"),
 				host.Packages(c, "node2"), host.Modules(c), host.Sysctl(c))
-			golden.Equal(t, strings.Replace(text, c.CA(pki.Kubernetes).Hash(), "PIN", 1))
+			golden.Equal(t, strings.Replace(text, c.ID(), "ID", 1))
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package kubeadm
 
 import (
+	"bytes"
 	"maps"
 	"slices"
 	"time"
@@ -85,15 +86,18 @@ type apiEndpoint struct {
 }
 
 type nodeRegistration struct {
-	Name             string         `json:"name"`
-	CRISocket        string         `json:"criSocket"`
-	Taints           []corev1.Taint `json:"taints"`
-	KubeletExtraArgs []arg          `json:"kubeletExtraArgs,omitempty"`
-	ImagePullPolicy  string         `json:"imagePullPolicy"`
+	Name            string         `json:"name"`
+	CRISocket       string         `json:"criSocket"`
+	Taints          []corev1.Taint `json:"taints"`
+	ImagePullPolicy string         `json:"imagePullPolicy"`
 }
 
 type bootstrapToken struct {
 	TTL metav1.Duration `json:"ttl"`
+}
+
+type patches struct {
+	Directory string `json:"directory"`
 }
 
 type initConfiguration struct {
@@ -101,6 +105,7 @@ type initConfiguration struct {
 	BootstrapTokens  []bootstrapToken `json:"bootstrapTokens"`
 	LocalAPIEndpoint apiEndpoint      `json:"localAPIEndpoint"`
 	NodeRegistration nodeRegistration `json:"nodeRegistration"`
+	Patches          patches          `json:"patches"`
 }
 
 type discoveryFile struct {
@@ -120,6 +125,7 @@ type joinConfiguration struct {
 	ControlPlane     *controlPlane    `json:"controlPlane,omitempty"`
 	Discovery        discovery        `json:"discovery"`
 	NodeRegistration nodeRegistration `json:"nodeRegistration"`
+	Patches          *patches         `json:"patches,omitempty"`
 }
 
 func kind(k string) metav1.TypeMeta {
@@ -134,11 +140,9 @@ func args(m map[string]string) []arg {
 	return all
 }
 
-// registration is how a node joins; kubelet are its kubelet's flags.
-func registration(c *cluster.Cluster, host string, kubelet map[string]string) nodeRegistration {
-	return nodeRegistration{
-		Name: host, CRISocket: containerdSocket, Taints: c.Taints(host), KubeletExtraArgs: args(kubelet), ImagePullPolicy: "IfNotPresent",
-	}
+// registration is how a node joins. The flags of its kubelet are in the unit.
+func registration(c *cluster.Cluster, host string) nodeRegistration {
+	return nodeRegistration{Name: host, CRISocket: containerdSocket, Taints: c.Taints(host), ImagePullPolicy: "IfNotPresent"}
 }
 
 func clusterConfig(c *cluster.Cluster, etcd Etcd) clusterConfiguration {
@@ -157,9 +161,22 @@ func clusterConfig(c *cluster.Cluster, etcd Etcd) clusterConfiguration {
 		CertificateValidityPeriod: metav1.Duration{Duration: time.Duration(k.CertificateValidityDays) * 24 * time.Hour},
 		ControllerManager:         with(k.ControllerManager, c.ControllerManagerArgs()),
 	}
-	conf.APIServer.CertSANs = append(c.APIServerSANs(), c.MasterAddresses()...)
+	conf.APIServer.CertSANs = c.APIServerSANs() // kubexm makes the certificates; kubeadm looks whether they have these
 	for _, v := range k.APIServer.ExtraVolumes {
 		conf.APIServer.ExtraVolumes = append(conf.APIServer.ExtraVolumes, volume(v))
 	}
 	return conf
+}
+
+// document is what kubeadm reads on a master: how it is made, what the control plane is to be, and
+// what all kubelets have in common.
+func document(c *cluster.Cluster, host string, etcd Etcd) []byte {
+	return bytes.Join([][]byte{
+		c.YAML(initConfiguration{
+			TypeMeta: kind("InitConfiguration"), BootstrapTokens: []bootstrapToken{{TTL: metav1.Duration{Duration: time.Minute}}},
+			LocalAPIEndpoint: apiEndpoint{c.IP(host), c.APIPort()}, NodeRegistration: registration(c, host), Patches: patches{patchesDir},
+		}),
+		c.YAML(clusterConfig(c, etcd)),
+		c.YAML(c.KubeletConfig("")),
+	}, []byte("---\n"))
 }

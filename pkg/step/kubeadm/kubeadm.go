@@ -3,7 +3,6 @@
 package kubeadm
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,8 +11,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
@@ -26,9 +23,11 @@ import (
 )
 
 const (
-	program    = "/usr/local/bin/kubeadm"
-	pkiDir     = "/etc/kubernetes/pki/"
-	configPath = "/etc/kubernetes/kubeadm-config.yaml"
+	program = "/usr/local/bin/kubeadm"
+	pkiDir  = "/etc/kubernetes/pki/"
+
+	// configPath is what kubeadm reads on a master, at its birth and after it.
+	configPath = runner.StateDir + "/kubeadm.yaml"
 
 	// Done is there when kubeadm has made a node of the host.
 	Done = runner.StateDir + "/kubeadm"
@@ -52,29 +51,34 @@ func Programs(c *cluster.Cluster, host string) step.Step {
 // connection is waited for. All its phases can be run again over what is there.
 const exclusive = "flock -w 300 /run/lock/kubexm-kubeadm " + program + " "
 
-// PKI gives a master the authorities and the service-account key that
+// PKI gives a master the authorities, the service-account key and the certificate of its API server, which
 // were chosen on the control machine; kubeadm signs all else with them.
-func PKI(c *cluster.Cluster, withEtcd bool) step.Step {
+func PKI(c *cluster.Cluster, host string, withEtcd bool) step.Step {
 	files := []step.File{}
-	add := func(name string, p *pki.Pair) {
-		files = append(files, step.File{Path: pkiDir + name + ".crt", Content: p.Cert, Mode: 0o644},
-			step.File{Path: pkiDir + name + ".key", Content: step.Content(p.Key.Reveal()), Mode: 0o600})
+	add := func(name string, ca pki.CA) {
+		files = append(files, step.File{Path: pkiDir + name + ".crt", Content: c.Trust(ca), Mode: 0o644},
+			step.File{Path: pkiDir + name + ".key", Content: step.Content(c.CA(ca).Key.Reveal()), Mode: 0o600})
 	}
-	add("ca", c.CA(pki.Kubernetes))
-	add("front-proxy-ca", c.CA(pki.FrontProxy))
+	add("ca", pki.Kubernetes)
+	add("front-proxy-ca", pki.FrontProxy)
 	if withEtcd {
-		add("etcd/ca", c.CA(pki.Etcd))
+		add("etcd/ca", pki.Etcd)
 	}
 	private, public, err := c.Certs.ServiceAccountKey()
 	c.Check(err)
 	files = append(files, step.File{Path: pkiDir + "sa.key", Content: step.Content(private.Reveal()), Mode: 0o600},
 		step.File{Path: pkiDir + "sa.pub", Content: public, Mode: 0o600})
-	return step.Files{What: "certificate authorities", List: files}
+	server := c.Leaf(c.APIServerCert(host)) // the API server reads it again when it changes
+	files = append(files, step.File{Path: pkiDir + "apiserver.crt", Content: server.Cert, Mode: 0o644},
+		step.File{Path: pkiDir + "apiserver.key", Content: step.Content(server.Key.Reveal()), Mode: 0o600})
+	if signer := c.SignerApart(); signer != nil {
+		files = append(files, step.File{Path: cluster.SignerFile, Content: signer, Mode: 0o644})
+	}
+	return step.Files{What: "Kubernetes certificates", List: files}
 }
 
-// Init makes the control plane of the first master.
+// Init makes the control plane of the first master, from its Config.
 type Init struct {
-	Config step.Content
 	Member string `json:",omitempty"` // the data of the etcd that kubeadm runs; empty: it runs none
 }
 
@@ -91,19 +95,9 @@ func ExternalEtcd(endpoints []string, ca, cert, key string) Etcd {
 	return Etcd{External: &externalEtcd{endpoints, ca, cert, key}}
 }
 
-// NewInit returns the step that makes the control plane with the given etcd;
-// kubelet are the flags of the master's kubelet.
-func NewInit(c *cluster.Cluster, host string, etcd Etcd, kubelet map[string]string) step.Step {
-	docs := [][]byte{
-		c.YAML(initConfiguration{
-			TypeMeta: kind("InitConfiguration"), BootstrapTokens: []bootstrapToken{{TTL: metav1.Duration{Duration: time.Minute}}},
-			LocalAPIEndpoint: apiEndpoint{c.IP(host), c.APIPort()}, NodeRegistration: registration(c, host, kubelet),
-		}),
-		c.YAML(clusterConfig(c, etcd)),
-		c.YAML(c.KubeletConfig("")),
-		c.YAML(c.ProxyConfig()),
-	}
-	init := Init{Config: bytes.Join(docs, []byte("---\n"))}
+// NewInit returns the step that makes the control plane with the given etcd.
+func NewInit(etcd Etcd) step.Step {
+	init := Init{}
 	if etcd.Local != nil {
 		init.Member = etcd.Local.DataDir + "/member"
 	}
@@ -111,11 +105,6 @@ func NewInit(c *cluster.Cluster, host string, etcd Etcd, kubelet map[string]stri
 }
 
 func (Init) String() string { return "kubeadm init" }
-
-// Writes is kubeadm's configuration.
-func (i Init) Writes() ([]step.File, error) {
-	return []step.File{{Path: configPath, Content: i.Config, Mode: 0o600}}, nil
-}
 
 // Precheck looks for what a finished kubeadm leaves: its mark, unless somebody has
 // reset the host since. What was there before is not reset when it fails.
@@ -133,12 +122,9 @@ func (i Init) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 		rollback = reset(r)
 	}
 	return &step.Change{
-		Diff: "run: kubeadm init --config " + configPath + "\n" + string(i.Config),
+		Diff: "run: kubeadm init --config " + configPath,
 		Run: func(ctx context.Context) error {
-			if err := r.WriteFiles(ctx, runner.File{Path: configPath, Data: i.Config, Mode: 0o600}); err != nil {
-				return err
-			}
-			return run(ctx, r, "init --skip-phases=preflight,addon/coredns,show-join-command --config "+configPath+" && touch "+Done)
+			return run(ctx, r, "init --skip-phases=preflight,addon,show-join-command --config "+configPath+made)
 		},
 		Rollback: rollback,
 	}, nil
@@ -158,23 +144,23 @@ type Join struct {
 
 const (
 	discoveryPath = "/etc/kubernetes/discovery.conf"
+	joinPath      = "/etc/kubernetes/kubeadm-join.yaml"
 	bootstrapPath = "/etc/kubernetes/bootstrap-kubelet.conf"
 	kubeletPath   = "/etc/kubernetes/kubelet.conf"
 	clientPath    = "/var/lib/kubelet/pki/kubelet-client-join.pem"
 	currentPath   = "/var/lib/kubelet/pki/kubelet-client-current.pem" // where the kubelet looks, and links to what it renews
 )
 
-// NewJoin returns the step that joins a host; kubelet are the flags of its kubelet. A
-// master needs PKI before.
-func NewJoin(c *cluster.Cluster, host string, kubelet map[string]string) step.Step {
+// NewJoin returns the step that joins a host. A master needs PKI and Config before.
+func NewJoin(c *cluster.Cluster, host string) step.Step {
 	conf := joinConfiguration{
-		TypeMeta: kind("JoinConfiguration"), Discovery: discovery{discoveryFile{discoveryPath}}, NodeRegistration: registration(c, host, kubelet),
+		TypeMeta: kind("JoinConfiguration"), Discovery: discovery{discoveryFile{discoveryPath}}, NodeRegistration: registration(c, host),
 	}
 	if c.Host(host).Is(v1alpha1.RoleMaster) {
-		conf.ControlPlane = &controlPlane{apiEndpoint{c.IP(host), c.APIPort()}}
+		conf.ControlPlane, conf.Patches = &controlPlane{apiEndpoint{c.IP(host), c.APIPort()}}, &patches{patchesDir}
 	}
 	return step.With(Join{
-		Node: host, Config: c.YAML(conf), Server: c.Endpoint(), CA: c.CA(pki.Kubernetes).Cert,
+		Node: host, Config: c.YAML(conf), Server: c.Endpoint(), CA: c.Trust(pki.Kubernetes),
 		Client: func() (*pki.Pair, error) { return c.Certs.Joining(host) }, API: c.API(c.FirstMaster()),
 	}, step.Options{Timeout: 10 * time.Minute})
 }
@@ -184,14 +170,14 @@ func (Join) String() string { return "kubeadm join" }
 // Writes is kubeadm's configuration. The certificate that the node joins with is made for
 // that one join, and kubexm takes both away after it.
 func (j Join) Writes() ([]step.File, error) {
-	return []step.File{{Path: configPath, Content: j.Config, Mode: 0o600}}, nil
+	return []step.File{{Path: joinPath, Content: j.Config, Mode: 0o600}}, nil
 }
 
 // Precheck looks for what a finished kubeadm leaves: its mark, the kubelet's own
 // credentials, and none of those it started with.
 func (j Join) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
 	done := []string{kubeletPath, kubeletConfig, Done}
-	have, err := r.Exists(ctx, append(done, bootstrapPath, discoveryPath, configPath)...)
+	have, err := r.Exists(ctx, append(done, bootstrapPath, discoveryPath, joinPath)...)
 	if err != nil || slices.Equal(have, done) {
 		return nil, err
 	}
@@ -201,7 +187,7 @@ func (j Join) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 		rollback = reset(r)
 	}
 	return &step.Change{
-		Diff:     "run: kubeadm join --config " + configPath + "\n" + string(j.Config),
+		Diff:     "run: kubeadm join --config " + joinPath + "\n" + string(j.Config),
 		Run:      func(ctx context.Context) error { return j.run(ctx, r, joined) },
 		Rollback: rollback,
 	}, nil
@@ -215,7 +201,7 @@ func (j Join) run(ctx context.Context, r *runner.Runner, joined bool) error {
 			return err
 		}
 	}
-	return r.Remove(ctx, bootstrapPath, discoveryPath, configPath)
+	return r.Remove(ctx, bootstrapPath, discoveryPath, joinPath)
 }
 
 func (j Join) join(ctx context.Context, r *runner.Runner) error {
@@ -247,14 +233,17 @@ func (j Join) join(ctx context.Context, r *runner.Runner) error {
 		return err
 	}
 	_, err = r.Change(ctx, "files; keep "+currentPath+"; ln -sfn "+clientPath+" "+currentPath,
-		runner.File{Path: configPath, Data: j.Config, Mode: 0o600},
+		runner.File{Path: joinPath, Data: j.Config, Mode: 0o600},
 		runner.File{Path: discoveryPath, Data: []byte(found.Reveal()), Mode: 0o600},
 		runner.File{Path: clientPath, Data: slices.Concat(pair.Cert, []byte(pair.Key.Reveal())), Mode: 0o600})
 	if err != nil {
 		return fmt.Errorf("giving the node its certificate: %w", err)
 	}
-	return run(ctx, r, "join --skip-phases=preflight --config "+configPath+" && touch "+Done)
+	return run(ctx, r, "join --skip-phases=preflight --config "+joinPath+made)
 }
+
+// made notes that kubeadm has done its work, and what static pods it made; it says && before.
+const made = " && " + recordPods + " && touch " + Done
 
 // tokens matches bootstrap tokens, which kubeadm init tells.
 var tokens = regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)
@@ -280,4 +269,4 @@ func reset(r *runner.Runner) func(context.Context) error {
 }
 
 // Reset is the script that takes back what kubeadm did on a host.
-const Reset = "{ " + exclusive + "reset --force --cri-socket " + containerdSocket + "; } >&2; rm -f " + Done + " " + configPath + " " + discoveryPath
+const Reset = "{ " + exclusive + "reset --force --cri-socket " + containerdSocket + "; } >&2; rm -f " + Done + " " + joinPath + " " + discoveryPath

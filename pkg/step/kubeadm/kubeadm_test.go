@@ -3,6 +3,7 @@ package kubeadm_test
 import (
 	"bytes"
 	"debug/elf"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,10 +15,10 @@ import (
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
+	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/step/etcd"
 	"github.com/kubexm/kubexm/pkg/step/kubeadm"
-	"github.com/kubexm/kubexm/pkg/step/kubelet"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
@@ -39,9 +40,9 @@ func documents(t *testing.T, version, etcdType, more string) (initDoc, joinDoc [
 	t.Helper()
 	c := clustertest.New(t, "  etcd: {type: "+etcdType+", extraArgs: {log-level: warn}}\n  kubernetes:\n    version: "+version+"\n    type: kubeadm\n"+more, nil)
 	c.Host("node2").Taints = []v1alpha1.Taint{{Key: "dedicated", Value: "db", Effect: "NoSchedule"}}
-	i := step.Unwrap(kubeadm.NewInit(c, "node1", etcdOf(c), kubelet.Args(c, "node1"))).(kubeadm.Init)
-	j := step.Unwrap(kubeadm.NewJoin(c, "node2", kubelet.Args(c, "node2"))).(kubeadm.Join)
-	return i.Config, j.Config
+	i := kubeadm.Config(c, "node1", etcdOf(c)).(step.Files)
+	j := step.Unwrap(kubeadm.NewJoin(c, "node2")).(kubeadm.Join)
+	return i.List[0].Content, j.Config
 }
 
 func etcdOf(c *cluster.Cluster) kubeadm.Etcd {
@@ -121,5 +122,30 @@ func validate(t *testing.T, program string, config []byte) {
 	said := longLived.ReplaceAllString(string(out), "")
 	if err != nil || strings.TrimSpace(said) != "ok" {
 		t.Errorf("%v\n%s\nof:\n%s", err, out, config)
+	}
+}
+
+// TestTwoTrusted has kubeadm find both certificates, and its controller manager sign with one.
+func TestTwoTrusted(t *testing.T) {
+	c := clustertest.New(t, "", nil)
+	c.CA(pki.Kubernetes)
+	if err := c.Certs.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	clustertest.TrustAnother(t, c, pki.Kubernetes)
+	got := map[string]string{}
+	for _, f := range kubeadm.PKI(c, "node1", true).(step.Files).List {
+		got[f.Path] = string(f.Content)
+	}
+	signer := string(c.CA(pki.Kubernetes).Cert)
+	if got["/etc/kubernetes/pki/ca.crt"] != string(c.Trust(pki.Kubernetes)) || got["/etc/kubernetes/pki/ca.crt"] == signer || got[cluster.SignerFile] != signer {
+		t.Errorf("files: %s", slices.Sorted(maps.Keys(got)))
+	}
+	files, err := kubeadm.Config(c, "node1", kubeadm.LocalEtcd(c)).(step.Files).Writes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := string(files[0].Content); !strings.Contains(text, "- name: cluster-signing-cert-file\n    value: "+cluster.SignerFile) {
+		t.Errorf("the controller manager signs with what kubeadm says:\n%s", text)
 	}
 }

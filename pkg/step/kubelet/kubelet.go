@@ -35,15 +35,13 @@ func Programs(c *cluster.Cluster, host string) step.Step {
 }
 
 // Prepared installs and enables the kubelet for kubeadm, which configures and
-// starts it. The variable comes from the file that kubeadm writes.
+// starts it. The variable comes from the file that kubeadm writes; what the configuration says comes after it, and so counts.
 //
 // Facts: https://kubernetes.io/docs/setup/production-environment/tools/kubeadm/kubelet-integration
 func Prepared(c *cluster.Cluster, host string) step.Step {
-	u := unit(c, host, map[string]string{
-		"bootstrap-kubeconfig": "/etc/kubernetes/bootstrap-kubelet.conf", "kubeconfig": kubeconfig, "config": configFile,
-	}, Programs(c, host))
+	u := unit(c, host, Args(c, host), Programs(c, host), Joined(c, host))
 	u.Hold = []string{kubeconfig, configFile}
-	u.Command += " $KUBELET_KUBEADM_ARGS"
+	u.Command += " --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=" + kubeconfig + " --config=" + configFile + " $KUBELET_KUBEADM_ARGS"
 	u.Settings = append(u.Settings, "EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env")
 	return u.Service()
 }
@@ -63,7 +61,7 @@ func Config(c *cluster.Cluster, host string) step.Step {
 		{Path: configFile, Content: c.YAML(conf), Mode: 0o644},
 	}
 	if !c.Host(host).Is(v1alpha1.RoleMaster) { // there it comes with the control plane's certificates
-		files = append(files, step.File{Path: "/etc/kubernetes/pki/ca.crt", Content: c.CA(pki.Kubernetes).Cert, Mode: 0o644})
+		files = append(files, step.File{Path: "/etc/kubernetes/pki/ca.crt", Content: c.Trust(pki.Kubernetes), Mode: 0o644})
 	}
 	return step.Files{What: "kubelet", List: files}
 }

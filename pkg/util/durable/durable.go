@@ -55,9 +55,21 @@ func write(path string, data []byte) (err error) {
 	if err = os.Rename(f.Name(), path); err != nil {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(path))
+	return syncDir(filepath.Dir(path)) // a power cut does not undo the rename
+}
+
+// Move renames a file or a directory to one that is not there, within a file system, for good.
+func Move(from, to string) error {
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	return errors.Join(syncDir(filepath.Dir(to)), syncDir(filepath.Dir(from)))
+}
+
+func syncDir(path string) error {
+	dir, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	return errors.Join(dir.Sync(), dir.Close()) // a power cut does not undo the rename
+	return errors.Join(dir.Sync(), dir.Close())
 }

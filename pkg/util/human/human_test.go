@@ -1,8 +1,10 @@
 package human
 
 import (
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 func TestDuration(t *testing.T) {
@@ -40,5 +42,29 @@ func TestCountAndNames(t *testing.T) {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+func TestClean(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain, Ünïcode 世界\n\tindented": "plain, Ünïcode 世界\n\tindented",
+		"\x1b[31mred\x1b[0m":            "red",
+		"\x1b]0;title\x07shown":         "shown",
+		"\x1b]8;;http://evil\x1b\\link": "link",
+		"back\b\b\rover\x00\x7f":        "backover",
+		"c1 \u009b31m\u0085":            "c1 31m",
+		"bidi \u202etxt.exe\u2066":      "bidi txt.exe",
+		"bad \xff\xfe utf":              "bad \uFFFD utf",
+	} {
+		if got := Clean(in); got != want {
+			t.Errorf("Clean(%q) = %q, want %q", in, got, want)
+		}
+	}
+	long := Clean(strings.Repeat("世", MostText))
+	if !utf8.ValidString(long) || len(long) > MostText+100 || !strings.HasSuffix(long, "(128.0 KiB more)") {
+		t.Errorf("a long text: %d bytes, ends in %q", len(long), long[len(long)-40:])
+	}
+	if got := Line(" one\n\ttwo\x1b[2J\n"); got != "one  two" {
+		t.Errorf("Line: %q", got)
 	}
 }

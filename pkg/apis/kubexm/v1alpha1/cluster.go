@@ -3,6 +3,15 @@
 // Comments of fields are shown to users by `kubexm config explain` and stand in
 // the JSON Schema. The jsonschema tags are the one source of what is required,
 // what values are allowed, and plain defaults: pkg/config enforces them.
+//
+// The tag change decides how a change of a field is brought about on a cluster
+// that runs; a field without one has that of the field it is part of. The values
+// are those of config.Way; refuse is followed by the reason and the way out:
+// "refuse,<why>; <way out>". What was not given before can be given all the same.
+//
+// The tag delete:"refuse" stands at what `kubexm delete cluster` empties: it must
+// be as the cluster was made with. The tag content:"file" stands at names of files
+// on the control machine whose content counts like the field itself.
 package v1alpha1
 
 import (
@@ -48,12 +57,12 @@ type Metadata struct {
 // Spec is the wanted state.
 type Spec struct {
 	// How to log in to the hosts. Each host may override each field.
-	Global Connection `json:"global,omitzero"`
-	// The machines of the cluster.
-	Hosts []Host `json:"hosts" jsonschema:"required"`
+	Global Connection `json:"global,omitzero" change:"none"`
+	// The machines of the cluster. Workers can be added to a cluster that runs.
+	Hosts []Host `json:"hosts" jsonschema:"required" change:"refuse,kubexm cannot remove a host from a cluster yet; put it back, and keep pods off it with a taint"`
 	// Which hosts have which role, instead of or besides hosts[].roles. Hosts are given by name or by
 	// range: "node[1:3]" is node1, node2 and node3; "node[01:12]" is node01 to node12.
-	RoleGroups RoleGroups `json:"roleGroups,omitzero"`
+	RoleGroups RoleGroups `json:"roleGroups,omitzero" change:"none"`
 	// Kubernetes itself.
 	Kubernetes Kubernetes `json:"kubernetes,omitzero"`
 	// The database of the cluster.
@@ -70,17 +79,17 @@ type Spec struct {
 	// A private image registry, and how nodes reach registries.
 	Registry *Registry `json:"registry,omitempty"`
 	// Storage classes to install.
-	Storage *Storage `json:"storage,omitempty"`
+	Storage *Storage `json:"storage,omitempty" change:"converge"`
 	// Further software to install, in this order.
-	Addons []Addon `json:"addons,omitempty"`
+	Addons []Addon `json:"addons,omitempty" change:"converge"`
 	// Preparation of the hosts' operating system.
-	System System `json:"system,omitzero"`
+	System System `json:"system,omitzero" change:"converge"`
 	// Entries for the hosts' own name resolution.
-	Extra Extra `json:"extra,omitzero"`
+	Extra Extra `json:"extra,omitzero" change:"converge"`
 	// Where kubexm gets what it installs.
-	Source Source `json:"source,omitzero"`
+	Source Source `json:"source,omitzero" change:"none"`
 	// What the machines must have before anything is installed.
-	Preflight Preflight `json:"preflight,omitzero"`
+	Preflight Preflight `json:"preflight,omitzero" change:"none"`
 }
 
 // Credentials is how to log in to a machine.
@@ -157,21 +166,21 @@ const (
 type Host struct {
 	// Name of the host: a DNS label (RFC 1123). Its node in Kubernetes has this name, /etc/hosts of every host
 	// knows it, and it becomes the machine's host name until the cluster is deleted.
-	Name string `json:"name" jsonschema:"required"`
-	// IP address or name at which the control machine reaches the host.
-	Address string `json:"address" jsonschema:"required"`
+	Name string `json:"name" jsonschema:"required" change:"none"`
+	// IP address or name at which the control machine reaches the host. Hosts behind one address have a port each.
+	Address string `json:"address" jsonschema:"required" change:"restart"`
 	// IPv4 address at which the other hosts reach it. Default: address.
-	InternalAddress string `json:"internalAddress,omitempty"`
+	InternalAddress string `json:"internalAddress,omitempty" change:"refuse,its node, its certificates and the other hosts know the host by it; give the machine its old address back"`
 	// Processor architecture. Default: asked from the host.
-	Arch string `json:"arch,omitempty" jsonschema:"enum=amd64,enum=arm64"`
+	Arch string `json:"arch,omitempty" jsonschema:"enum=amd64,enum=arm64" change:"none"`
 	// What the host does. A master without the role worker gets the taint
 	// node-role.kubernetes.io/control-plane:NoSchedule.
-	Roles []Role `json:"roles,omitempty" jsonschema:"enum=master,enum=etcd,enum=worker,enum=registry,enum=loadbalancer"`
+	Roles []Role `json:"roles,omitempty" jsonschema:"enum=master,enum=etcd,enum=worker,enum=registry,enum=loadbalancer" change:"refuse,only workers and a registry can be added yet, as new hosts; put the old roles back"`
 	// Labels of the node, besides those that kubexm sets for its roles.
-	Labels map[string]string `json:"labels,omitempty"`
+	Labels map[string]string `json:"labels,omitempty" change:"converge"`
 	// Taints of the node, besides those that kubexm sets for its roles.
-	Taints []Taint `json:"taints,omitempty"`
-	Connection
+	Taints     []Taint `json:"taints,omitempty" change:"converge"`
+	Connection `change:"none"`
 }
 
 // Is reports whether the host has the role.

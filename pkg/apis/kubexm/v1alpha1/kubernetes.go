@@ -20,20 +20,20 @@ const (
 // Kubernetes configures the control plane and the nodes.
 type Kubernetes struct {
 	// How Kubernetes is run: by kubeadm in static pods, or by kubexm as plain binaries under systemd.
-	Type string `json:"type,omitempty" jsonschema:"default=kubeadm,enum=kubeadm,enum=kubexm"`
+	Type string `json:"type,omitempty" jsonschema:"default=kubeadm,enum=kubeadm,enum=kubexm" change:"refuse,a control plane is not moved between static pods and systemd; make a new cluster"`
 	// Version of Kubernetes, like v1.37.0. Default: the newest tested with this kubexm.
-	Version string `json:"version,omitempty"`
+	Version string `json:"version,omitempty" change:"refuse,kubexm cannot upgrade Kubernetes yet; put the old version back"`
 	// DNS domain of the cluster's services.
-	DNSDomain string `json:"dnsDomain,omitempty" jsonschema:"default=cluster.local"`
+	DNSDomain string `json:"dnsDomain,omitempty" jsonschema:"default=cluster.local" change:"refuse,certificates, kubelets and all running pods know the services by it; make a new cluster"`
 	// How service addresses are made to work; none is for plugins that replace kube-proxy.
 	// Default: nftables where the kernel of every node allows, else iptables.
-	ProxyMode string `json:"proxyMode,omitempty" jsonschema:"enum=nftables,enum=iptables,enum=ipvs,enum=none"`
+	ProxyMode string `json:"proxyMode,omitempty" jsonschema:"enum=nftables,enum=iptables,enum=ipvs,enum=none" change:"restart"`
 	// Most pods on one node.
-	MaxPods int `json:"maxPods,omitempty" jsonschema:"default=110,minimum=1,maximum=65535"`
+	MaxPods int `json:"maxPods,omitempty" jsonschema:"default=110,minimum=1,maximum=65535" change:"restart"`
 	// Most processes in one pod.
-	PodPidsLimit int64 `json:"podPidsLimit,omitempty" jsonschema:"default=10000,minimum=1"`
+	PodPidsLimit int64 `json:"podPidsLimit,omitempty" jsonschema:"default=10000,minimum=1" change:"restart"`
 	// Size of the network each node gets out of network.podCIDR, as prefix length: 24 holds 254 pods.
-	NodeCIDRMaskSize int `json:"nodeCidrMaskSize,omitempty" jsonschema:"default=24,minimum=9,maximum=30"`
+	NodeCIDRMaskSize int `json:"nodeCidrMaskSize,omitempty" jsonschema:"default=24,minimum=9,maximum=30" change:"refuse,a node keeps the network that it got when it joined; make a new cluster"`
 	// kube-apiserver.
 	APIServer APIServer `json:"apiServer,omitzero"`
 	// kube-controller-manager.
@@ -43,32 +43,32 @@ type Kubernetes struct {
 	// kubelet.
 	Kubelet Kubelet `json:"kubelet,omitzero"`
 	// kube-proxy.
-	KubeProxy KubeProxy `json:"kubeProxy,omitzero"`
+	KubeProxy KubeProxy `json:"kubeProxy,omitzero" change:"restart"`
 	// Feature gates of all components, on (true) or off (false).
-	FeatureGates map[string]bool `json:"featureGates,omitempty"`
+	FeatureGates map[string]bool `json:"featureGates,omitempty" change:"restart"`
 	// Whether a timer on each master renews the certificates made by kubeadm before they expire.
-	AutoRenewCerts *bool `json:"autoRenewCerts,omitempty" jsonschema:"default=false"`
+	AutoRenewCerts *bool `json:"autoRenewCerts,omitempty" jsonschema:"default=false" change:"converge"`
 	// Validity of the certificates kubexm makes, in days; those of the authorities that sign them live 10 years.
-	CertificateValidityDays int `json:"certificateValidityDays,omitempty" jsonschema:"default=3650,minimum=1,maximum=3650"`
+	CertificateValidityDays int `json:"certificateValidityDays,omitempty" jsonschema:"default=3650,minimum=1,maximum=3650" change:"converge"`
 }
 
 // Component is a program with further flags.
 type Component struct {
 	// Flags to add or override, without leading dashes: {v: "4"}.
-	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
+	ExtraArgs map[string]string `json:"extraArgs,omitempty" change:"restart"`
 }
 
 // APIServer configures kube-apiserver.
 type APIServer struct {
 	Component
 	// Further names and addresses in the server's certificate.
-	CertSANs []string `json:"certSANs,omitempty"`
+	CertSANs []string `json:"certSANs,omitempty" change:"restart"`
 	// Files and directories of the master that the static pod sees (kubeadm only).
-	ExtraVolumes []Volume `json:"extraVolumes,omitempty"`
+	ExtraVolumes []Volume `json:"extraVolumes,omitempty" change:"restart"`
 	// Audit log of requests.
-	Audit *Audit `json:"audit,omitempty"`
+	Audit *Audit `json:"audit,omitempty" change:"restart"`
 	// Encryption of data at rest.
-	Encryption *Encryption `json:"encryption,omitempty"`
+	Encryption *Encryption `json:"encryption,omitempty" change:"procedure"`
 }
 
 // Volume is a path of the host in a static pod.
@@ -88,7 +88,7 @@ type Volume struct {
 // Audit configures the API server's audit log.
 type Audit struct {
 	// Audit policy on the control machine (audit.k8s.io/v1). Default: metadata of every change.
-	PolicyFile string `json:"policyFile,omitempty"`
+	PolicyFile string `json:"policyFile,omitempty" content:"file"`
 	// Log file on the masters. Default: /var/log/kubernetes/audit/audit.log.
 	LogPath string `json:"logPath,omitempty"`
 	// Days to keep old log files. Default: 30.
@@ -113,7 +113,7 @@ type Encryption struct {
 type Kubelet struct {
 	Component
 	// Merged into KubeletConfiguration (kubelet.config.k8s.io/v1beta1) of every node.
-	Config map[string]any `json:"config,omitempty"`
+	Config map[string]any `json:"config,omitempty" change:"restart"`
 }
 
 // KubeProxy configures kube-proxy.
@@ -125,19 +125,19 @@ type KubeProxy struct {
 // Etcd configures the cluster's database.
 type Etcd struct {
 	// How etcd is run: by kubexm as binary under systemd, by kubeadm as static pod, or by somebody else.
-	Type string `json:"type,omitempty" jsonschema:"default=kubexm,enum=kubexm,enum=kubeadm,enum=external"`
+	Type string `json:"type,omitempty" jsonschema:"default=kubexm,enum=kubexm,enum=kubeadm,enum=external" change:"refuse,the data is not moved from one etcd to another; make a new cluster"`
 	// Version of etcd, like v3.6.16. Default: the one tested with the Kubernetes version. Not with type external.
-	Version string `json:"version,omitempty"`
+	Version string `json:"version,omitempty" change:"refuse,kubexm cannot upgrade etcd yet; put the old version back"`
 	// Directory of the data on the members, for etcd alone: deleting the cluster empties it. Not with type external.
-	DataDir string `json:"dataDir,omitempty" jsonschema:"default=/var/lib/etcd"`
+	DataDir string `json:"dataDir,omitempty" jsonschema:"default=/var/lib/etcd" change:"refuse,the data is not moved; mount another file system at the old path" delete:"refuse"`
 	// The cluster to use, for type external: it is neither made nor changed, and deleting the cluster leaves its keys in there.
-	External *ExternalEtcd `json:"external,omitempty"`
+	External *ExternalEtcd `json:"external,omitempty" change:"restart"`
 	// Flags to add or override, without leading dashes: {quota-backend-bytes: "8589934592"}.
-	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
+	ExtraArgs map[string]string `json:"extraArgs,omitempty" change:"restart"`
 	// Regular snapshots on the members.
-	AutoBackup AutoBackup `json:"autoBackup,omitzero"`
+	AutoBackup AutoBackup `json:"autoBackup,omitzero" change:"converge"`
 	// Regular defragmentation of the members, one after another.
-	AutoDefrag AutoDefrag `json:"autoDefrag,omitzero"`
+	AutoDefrag AutoDefrag `json:"autoDefrag,omitzero" change:"converge"`
 }
 
 // ExternalEtcd is an etcd cluster that kubexm uses but does not own.
@@ -145,11 +145,11 @@ type ExternalEtcd struct {
 	// Client URLs, like https://192.0.2.21:2379.
 	Endpoints []string `json:"endpoints" jsonschema:"required"`
 	// Certificates of the authorities that signed etcd's certificates and the client's, on the control machine (PEM).
-	CAFile string `json:"caFile" jsonschema:"required"`
+	CAFile string `json:"caFile" jsonschema:"required" content:"file"`
 	// Client certificate for the API server, on the control machine (PEM).
-	CertFile string `json:"certFile" jsonschema:"required"`
+	CertFile string `json:"certFile" jsonschema:"required" content:"file"`
 	// Key of the client certificate, on the control machine (PEM).
-	KeyFile string `json:"keyFile" jsonschema:"required"`
+	KeyFile string `json:"keyFile" jsonschema:"required" content:"file"`
 }
 
 // AutoBackup configures regular snapshots of etcd.
@@ -175,11 +175,11 @@ type AutoDefrag struct {
 // Runtime configures the container runtime.
 type Runtime struct {
 	// Which runtime.
-	Type string `json:"type,omitempty" jsonschema:"default=containerd,enum=containerd,enum=docker,enum=cri-o,enum=isulad"`
+	Type string `json:"type,omitempty" jsonschema:"default=containerd,enum=containerd,enum=docker,enum=cri-o,enum=isulad" change:"refuse,containers are not moved from one runtime to another; make a new cluster"`
 	// Version of the runtime, like v2.3.4. Default: the one tested with the Kubernetes version.
-	Version string `json:"version,omitempty"`
-	// Directory of images and containers on the nodes, for the runtime alone: deleting the cluster empties it. Default: the runtime's own, like /var/lib/containerd.
-	DataRoot string `json:"dataRoot,omitempty"`
+	Version string `json:"version,omitempty" change:"restart"`
+	// Directory of images and containers on the nodes, for the runtime alone: deleting the cluster empties it.
+	DataRoot string `json:"dataRoot,omitempty" jsonschema:"default=/var/lib/containerd" change:"refuse,images and containers are not moved; mount another file system at the old path" delete:"refuse"`
 }
 
 // Modes of the load balancer.
@@ -201,21 +201,21 @@ const (
 // LoadBalancer configures how the API server is reached.
 type LoadBalancer struct {
 	// Whether there is a load balancer. Default: true with several masters, false with one.
-	Enabled *bool `json:"enabled,omitempty"`
+	Enabled *bool `json:"enabled,omitempty" change:"procedure"`
 	// On every worker (internal), on hosts of its own (external), or an address moved by kube-vip. Default: internal.
-	Mode string `json:"mode,omitempty" jsonschema:"enum=internal,enum=external,enum=kube-vip"`
+	Mode string `json:"mode,omitempty" jsonschema:"enum=internal,enum=external,enum=kube-vip" change:"procedure"`
 	// The proxy on every worker, for mode internal.
-	Internal *InternalLoadBalancer `json:"internal,omitempty"`
+	Internal *InternalLoadBalancer `json:"internal,omitempty" change:"procedure"`
 	// The load balancer hosts, for mode external.
-	External *ExternalLoadBalancer `json:"external,omitempty"`
+	External *ExternalLoadBalancer `json:"external,omitempty" change:"procedure"`
 	// kube-vip, for mode kube-vip.
-	KubeVIP *KubeVIP `json:"kubeVip,omitempty"`
+	KubeVIP *KubeVIP `json:"kubeVip,omitempty" change:"procedure"`
 	// Virtual IPv4 address of the API server, for modes external and kube-vip.
-	VIP string `json:"vip,omitempty"`
+	VIP string `json:"vip,omitempty" change:"procedure"`
 	// Name of the API server's endpoint.
-	Domain string `json:"domain,omitempty" jsonschema:"default=lb.kubexm.local"`
+	Domain string `json:"domain,omitempty" jsonschema:"default=lb.kubexm.local" change:"procedure"`
 	// TCP port of the API server's endpoint, and of every API server behind it.
-	Port int `json:"port,omitempty" jsonschema:"default=6443,minimum=1,maximum=65535"`
+	Port int `json:"port,omitempty" jsonschema:"default=6443,minimum=1,maximum=65535" change:"refuse,all API servers, proxies and kubeconfigs have it; let a load balancer of your own listen on the new one"`
 }
 
 // InternalLoadBalancer configures the proxy on every worker.

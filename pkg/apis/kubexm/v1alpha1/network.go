@@ -11,11 +11,11 @@ const (
 // Network configures the networks of pods and services.
 type Network struct {
 	// The network plugin (CNI).
-	Plugin string `json:"plugin,omitempty" jsonschema:"default=flannel,enum=calico,enum=flannel,enum=cilium,enum=kube-router"`
-	// IPv4 network of the pods. It can not be changed later.
-	PodCIDR string `json:"podCIDR,omitempty" jsonschema:"default=10.233.64.0/18"`
-	// IPv4 network of the services. It can not be changed later.
-	ServiceCIDR string `json:"serviceCIDR,omitempty" jsonschema:"default=10.233.0.0/18"`
+	Plugin string `json:"plugin,omitempty" jsonschema:"default=flannel,enum=calico,enum=flannel,enum=cilium,enum=kube-router" change:"refuse,the network of running pods is not exchanged; make a new cluster"`
+	// IPv4 network of the pods.
+	PodCIDR string `json:"podCIDR,omitempty" jsonschema:"default=10.233.64.0/18" change:"refuse,all nodes and pods have their addresses from it; make a new cluster"`
+	// IPv4 network of the services.
+	ServiceCIDR string `json:"serviceCIDR,omitempty" jsonschema:"default=10.233.0.0/18" change:"refuse,all services have their addresses from it, and the API server's certificate has one; make a new cluster"`
 	// For plugin calico.
 	Calico *Calico `json:"calico,omitempty"`
 	// For plugin flannel.
@@ -29,42 +29,42 @@ type Network struct {
 // Flannel configures the network plugin flannel.
 type Flannel struct {
 	// Version, like v0.28.9. Default: the one tested with the Kubernetes version.
-	Version string `json:"version,omitempty"`
+	Version string `json:"version,omitempty" change:"restart"`
 	// How packets travel between nodes: in UDP port 8472 (vxlan), or by plain routes where all nodes share one
 	// layer 2 network (host-gw).
-	Backend string `json:"backend,omitempty" jsonschema:"default=vxlan,enum=vxlan,enum=host-gw"`
+	Backend string `json:"backend,omitempty" jsonschema:"default=vxlan,enum=vxlan,enum=host-gw" change:"refuse,flannel does not support it (its Documentation/backends.md); make a new cluster"`
 }
 
 // Calico configures the network plugin Calico.
 type Calico struct {
 	// Version, like v3.32.1. Default: the one tested with the Kubernetes version.
-	Version string `json:"version,omitempty"`
+	Version string `json:"version,omitempty" change:"restart"`
 	// Encapsulation between nodes. Default: VXLANCrossSubnet.
-	Encapsulation string `json:"encapsulation,omitempty" jsonschema:"enum=VXLAN,enum=VXLANCrossSubnet,enum=IPIP,enum=IPIPCrossSubnet,enum=None"`
+	Encapsulation string `json:"encapsulation,omitempty" jsonschema:"enum=VXLAN,enum=VXLANCrossSubnet,enum=IPIP,enum=IPIPCrossSubnet,enum=None" change:"procedure"`
 	// Merged into the values of the tigera-operator chart.
-	Values map[string]any `json:"values,omitempty"`
+	Values map[string]any `json:"values,omitempty" change:"restart"`
 }
 
 // Cilium configures the network plugin Cilium.
 type Cilium struct {
 	// Version, like v1.20.1. Default: the one tested with the Kubernetes version.
-	Version string `json:"version,omitempty"`
+	Version string `json:"version,omitempty" change:"restart"`
 	// Merged into the values of the cilium chart.
-	Values map[string]any `json:"values,omitempty"`
+	Values map[string]any `json:"values,omitempty" change:"restart"`
 }
 
 // KubeRouter configures the network plugin kube-router.
 type KubeRouter struct {
 	// Version, like v2.9.0. Default: the one tested with the Kubernetes version.
-	Version string `json:"version,omitempty"`
+	Version string `json:"version,omitempty" change:"restart"`
 	// Flags to add or override, without leading dashes.
-	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
+	ExtraArgs map[string]string `json:"extraArgs,omitempty" change:"restart"`
 }
 
 // DNS configures name resolution inside the cluster.
 type DNS struct {
 	// The DNS server of the cluster.
-	CoreDNS CoreDNS `json:"coredns,omitzero"`
+	CoreDNS CoreDNS `json:"coredns,omitzero" change:"converge"`
 	// A DNS cache on every node.
 	NodeLocalDNS NodeLocalDNS `json:"nodeLocalDNS,omitzero"`
 }
@@ -92,7 +92,7 @@ type ExternalZone struct {
 // NodeLocalDNS configures the DNS cache on every node.
 type NodeLocalDNS struct {
 	// Whether there is one.
-	Enabled *bool `json:"enabled,omitempty" jsonschema:"default=false"`
+	Enabled *bool `json:"enabled,omitempty" jsonschema:"default=false" change:"restart"`
 	// Link-local address of the cache. Default: 169.254.25.10.
-	IP string `json:"ip,omitempty"`
+	IP string `json:"ip,omitempty" change:"roll"`
 }

@@ -6,24 +6,24 @@ import "github.com/kubexm/kubexm/pkg/util/secret"
 type Registry struct {
 	// What runs on the registry host: registry is that of the project Distribution. harbor is Harbor, from its offline installer; it
 	// needs Docker Engine with Compose 2, which kubexm does not install, on an amd64 host that is no node. Default: registry.
-	Type string `json:"type,omitempty" jsonschema:"enum=registry,enum=harbor"`
+	Type string `json:"type,omitempty" jsonschema:"enum=registry,enum=harbor" change:"refuse,the images are not moved to another kind of registry; run the other one yourself, as one of registry.mirrors" delete:"refuse"`
 	// Name of the private registry, which the host with the role registry runs; with a port where that is not 443. All nodes take
 	// images from there, by the names that they have elsewhere. In it these follow its own:
 	// registry.kubexm.local/registry.k8s.io/pause:3.10. /etc/hosts of every host knows it. Default: registry.kubexm.local.
-	PrivateRegistry string `json:"privateRegistry,omitempty"`
+	PrivateRegistry string `json:"privateRegistry,omitempty" change:"restart"`
 	// Directory of the images on the registry host; Harbor has its database and its logs there, too.
 	// Default: /var/lib/registry, for harbor /data/harbor.
-	DataDir string `json:"dataDir,omitempty"`
+	DataDir string `json:"dataDir,omitempty" change:"refuse,the images are not moved; mount another file system at the old path" delete:"refuse"`
 	// Log-in of nodes by registry, like registry.example.com:5000. That of the private registry is by default the user kubexm,
 	// with a password that is made once and kept in the cluster's directory on the control machine. In Harbor the user is admin;
 	// Harbor takes the password given here when it first starts, and keeps it.
-	Auth map[string]RegistryAuth `json:"auth,omitempty"`
+	Auth map[string]RegistryAuth `json:"auth,omitempty" change:"converge"`
 	// Mirrors for nodes by registry, tried in order: {docker.io: ["https://mirror.example.com"]}. A path comes before the names of images
 	// ("https://mirror.example.com/hub" has library/nginx as hub/library/nginx). The registry itself is asked last, but
 	// not with source.offline. A private registry is asked first, also for one with an empty list.
-	Mirrors map[string][]string `json:"mirrors,omitempty"`
+	Mirrors map[string][]string `json:"mirrors,omitempty" change:"converge"`
 	// Registries, and hosts of mirrors, whose certificate nodes do not check, or that speak plain HTTP.
-	Insecure []string `json:"insecure,omitempty"`
+	Insecure []string `json:"insecure,omitempty" change:"converge"`
 	// Only for type harbor.
 	Harbor *Harbor `json:"harbor,omitempty"`
 }
@@ -43,13 +43,13 @@ type RegistryAuth struct {
 	// Where the password is read from.
 	PasswordFrom *SecretSource `json:"passwordFrom,omitempty"`
 	// CA certificate of the registry, on the control machine (PEM), besides those that nodes trust anyway.
-	CAFile string `json:"caFile,omitempty"`
+	CAFile string `json:"caFile,omitempty" content:"file"`
 }
 
 // Harbor configures Harbor.
 type Harbor struct {
 	// Version, like v2.15.2. Default: the one that this kubexm knows.
-	Version string `json:"version,omitempty"`
+	Version string `json:"version,omitempty" change:"refuse,kubexm cannot upgrade Harbor yet; put the old version back"`
 }
 
 // Storage lists the storage classes to install; those given are installed.
@@ -103,11 +103,11 @@ type Addon struct {
 	// Namespace; it is created. Default: default.
 	Namespace string `json:"namespace,omitempty"`
 	// For type yaml: files on the control machine or URLs.
-	Files []string `json:"files,omitempty"`
+	Files []string `json:"files,omitempty" content:"file"`
 	// For type yaml: the manifests themselves.
 	Inline string `json:"inline,omitempty"`
 	// For type helm: directory, archive, oci:// reference, or name of a chart in repo.
-	Chart string `json:"chart,omitempty"`
+	Chart string `json:"chart,omitempty" content:"file"`
 	// For type helm: URL of the repository of the chart.
 	Repo string `json:"repo,omitempty"`
 	// For type helm: version of the chart.

@@ -1,0 +1,205 @@
+package cluster
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/kubexm/kubexm/pkg/etcd"
+	"github.com/kubexm/kubexm/pkg/pki"
+)
+
+// Observed is how a cluster was found at one look; its zero value says that nobody has looked. Texts that come
+// from hosts are fit for a terminal.
+type Observed struct {
+	Members      []EtcdMember      // of the etcd that kubexm keeps, in the order of the configuration, others behind
+	API          []APIServer       // of masters, in the order of the configuration
+	Endpoint     map[string]string // by worker: why it does not reach an API server by the name of the endpoint; empty: it does
+	Server       string            // version of the API server that was asked for nodes and addons: "v1.37.0"
+	Nodes        map[string]Node   // by name, as that API server has them; nil: none could be asked
+	Components   []Component       // of the control plane, in the order of the configuration, by name
+	Addons       []Addon
+	Certificates []Certificate // on the hosts of the control plane, the first to expire first
+	Problems     []string      // what is not as it should be, and what could not be found out, sorted
+}
+
+// EtcdMember is a member of etcd.
+type EtcdMember struct {
+	Host    string `json:"host,omitempty"` // empty: the configuration has no host for it
+	Name    string `json:"name,omitempty"` // empty: it has not started yet
+	ID      uint64 `json:"id,omitempty"`   // 0: the members' list was not to be had, or has not this one
+	Healthy bool   `json:"healthy"`
+	Serves  bool   `json:"serves"` // it is part of a majority that has a leader; it may be ill all the same
+	Leader  bool   `json:"leader,omitempty"`
+	Learner bool   `json:"learner,omitempty"` // it does not vote
+	Version string `json:"version,omitempty"` // "3.6.4"
+	DBSize  int64  `json:"dbSize,omitempty"`  // bytes
+	Behind  uint64 `json:"behind,omitempty"`  // entries of the log that it has yet to get
+	Err     string `json:"error,omitempty"`   // why it is not healthy
+}
+
+// APIServer is the API server of a master.
+type APIServer struct {
+	Host    string
+	Version string // "v1.37.0"
+	Err     string // why it is not ready; empty: it is
+}
+
+// Node is a node as the API server has it.
+type Node struct {
+	Ready     bool
+	Unknown   bool   // its kubelet has not been heard of for long
+	Reason    string // why it is not ready
+	Cordoned  bool
+	Version   string // of its kubelet
+	OS        string
+	Runtime   string   // "containerd://2.3.4"
+	Addresses []string // internal ones
+}
+
+// Status is the condition of a node as Kubernetes has it: Ready, NotReady, Unknown.
+func (n Node) Status() string {
+	switch {
+	case n.Ready:
+		return "Ready"
+	case n.Unknown:
+		return "Unknown"
+	}
+	return "NotReady"
+}
+
+// Component is a program of the control plane on a host.
+type Component struct {
+	Host    string `json:"host"`
+	Name    string `json:"name"`
+	Healthy bool   `json:"healthy"`
+	Version string `json:"version,omitempty"` // empty: it does not say
+	Message string `json:"message,omitempty"` // what it, or the way to it, says that is wrong
+}
+
+// Addon is a workload in one of the system's namespaces.
+type Addon struct {
+	Name   string `json:"name"` // namespace/name
+	Ready  int    `json:"ready"`
+	Wanted int    `json:"wanted"`
+}
+
+// Certificate is a certificate on a host.
+type Certificate struct {
+	Host    string    `json:"host"`
+	Path    string    `json:"path"`
+	Expires time.Time `json:"expires"`
+}
+
+// EtcdLeader is the host of the member that leads; empty: none does, or it is not known.
+func (o Observed) EtcdLeader() string {
+	if i := slices.IndexFunc(o.Members, func(m EtcdMember) bool { return m.Leader }); i >= 0 {
+		return o.Members[i].Host
+	}
+	return ""
+}
+
+// AnyAPI returns the masters whose API server is ready, in the order of the configuration.
+func (o Observed) AnyAPI() (hosts []string) {
+	for _, a := range o.API {
+		if a.Err == "" {
+			hosts = append(hosts, a.Host)
+		}
+	}
+	return hosts
+}
+
+// Quorum returns how many of etcd's members that vote are healthy, and how many vote.
+func (o Observed) Quorum() (healthy, total int) {
+	for _, m := range o.Members {
+		if m.Learner || m.ID == 0 {
+			continue
+		}
+		total++
+		if m.Healthy {
+			healthy++
+		}
+	}
+	return healthy, total
+}
+
+// BrokenEtcd returns the hosts whose member of etcd is known not to work, as others know it and it does not answer or
+// finds no leader: to stop it costs nothing.
+func (o Observed) BrokenEtcd() (hosts []string) {
+	for _, m := range o.Members {
+		if !m.Serves && m.ID != 0 && m.Host != "" {
+			hosts = append(hosts, m.Host)
+		}
+	}
+	return hosts
+}
+
+// BrokenAPI returns the masters whose API server is not ready.
+func (o Observed) BrokenAPI() (hosts []string) {
+	for _, a := range o.API {
+		if a.Err != "" {
+			hosts = append(hosts, a.Host)
+		}
+	}
+	return hosts
+}
+
+// Split tells the hosts on which a service does not run yet, as far as is known, from those on which it does.
+func (c *Cluster) Split(service string, hosts []string) (fresh, live []string) {
+	for _, h := range hosts {
+		if c.FactsOf(h).Runs(service) {
+			live = append(live, h)
+		} else {
+			fresh = append(fresh, h)
+		}
+	}
+	return fresh, live
+}
+
+// SplitMasters tells masters that are none yet from those that are.
+func (c *Cluster) SplitMasters() (fresh, live []string) {
+	return c.Split(c.mark("kube-apiserver"), c.Masters())
+}
+
+// SplitNodes tells hosts that are no nodes yet from those that are.
+func (c *Cluster) SplitNodes(hosts []string) (fresh, live []string) {
+	return c.Split(c.mark("kubelet"), hosts)
+}
+
+// mark is what tells that a host has become what it is to be: kubeadm's mark, as it is made in several steps there.
+func (c *Cluster) mark(service string) string {
+	if c.Kubeadm() {
+		return "kubeadm"
+	}
+	return service
+}
+
+// Lives reports whether the cluster runs: whether some master is one.
+func (c *Cluster) Lives() bool {
+	_, live := c.SplitMasters()
+	return live != nil
+}
+
+// EtcdAccess is how kubexm reaches the member of etcd on a host, from any host of the control plane: kubexm's own
+// and kubeadm's have the same authority and serve clients at the same port. kubexm has a short-lived certificate of its own.
+func (c *Cluster) EtcdAccess(host string) etcd.Access {
+	return etcd.Access{
+		Endpoint: fmt.Sprintf("https://%s", net.JoinHostPort(c.IP(host), "2379")),
+		TLS: func() (*tls.Config, error) {
+			trusted, err := c.Certs.Trust(pki.Etcd)
+			if err != nil {
+				return nil, err
+			}
+			client, err := c.Certs.EtcdOperator()
+			if err != nil {
+				return nil, err
+			}
+			roots := x509.NewCertPool()
+			roots.AppendCertsFromPEM(trusted)
+			return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: []tls.Certificate{*client.TLS()}}, nil
+		},
+	}
+}

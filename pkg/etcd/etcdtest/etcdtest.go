@@ -1,0 +1,301 @@
+// Package etcdtest is an etcd cluster in memory, for tests: it answers what kubexm asks members, over
+// real gRPC and TLS. Members can be down, lag behind, raise alarms; the one that leads is chosen as
+// the real ones do, by a majority.
+package etcdtest
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// Cluster is the cluster. Its methods may be called at any time.
+type Cluster struct {
+	mu      sync.Mutex
+	id      uint64
+	next    uint64 // ID of the next member
+	index   uint64
+	term    uint64
+	leader  *Member
+	members []*Member
+	keys    func() []string
+	hidden  bool
+}
+
+// Member is a member. Its fields may be set by Cluster.Set alone.
+type Member struct {
+	Name      string // empty: it has not started
+	ClientURL string
+	Down      bool
+	Behind    uint64 // entries of the log that it lacks
+	Alarm     string // NOSPACE, CORRUPT; empty: none
+	Learner   bool
+	Version   string
+	Size      int64
+
+	id      uint64
+	cluster *Cluster
+	conns   map[net.Conn]bool
+}
+
+// New returns a cluster without members.
+func New() *Cluster { return &Cluster{id: 7, next: 1, index: 100000} }
+
+// Add adds a member that serves clients at a URL.
+func (c *Cluster) Add(name, clientURL string) *Member {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := &Member{Name: name, ClientURL: clientURL, Version: "3.6.4", Size: 20 << 20, id: c.next, cluster: c, conns: map[net.Conn]bool{}}
+	c.next++
+	c.members = append(c.members, m)
+	c.elect()
+	return m
+}
+
+// Remove takes a member out of the list.
+func (c *Cluster) Remove(m *Member) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.members = slices.DeleteFunc(c.members, func(other *Member) bool { return other == m })
+	m.hangUp()
+	c.elect()
+}
+
+// Set changes a member. One that goes down ends its connections.
+func (c *Cluster) Set(m *Member, change func(*Member)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(m)
+	if m.Down {
+		m.hangUp()
+	}
+	c.elect()
+}
+
+// Lead makes a member the leader.
+func (c *Cluster) Lead(m *Member) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leader = m
+	c.term++
+}
+
+// Leader is the name of the leader; empty: there is none.
+func (c *Cluster) Leader() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.leader == nil {
+		return ""
+	}
+	return c.leader.Name
+}
+
+// Holds sets what says which keys there are.
+func (c *Cluster) Holds(keys func() []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.keys = keys
+}
+
+// Hide forbids clients to read, or allows it.
+func (c *Cluster) Hide(hidden bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hidden = hidden
+}
+
+// ID is the member's.
+func (m *Member) ID() uint64 { return m.id }
+
+func (m *Member) hangUp() {
+	for conn := range m.conns {
+		conn.Close()
+	}
+	clear(m.conns)
+}
+
+// elect finds a leader where a majority can.
+func (c *Cluster) elect() {
+	up, voters := 0, 0
+	var first *Member
+	for _, m := range c.members {
+		if m.Learner {
+			continue
+		}
+		voters++
+		if !m.Down {
+			up++
+			if first == nil {
+				first = m
+			}
+		}
+	}
+	switch {
+	case up <= voters/2:
+		c.leader = nil
+	case c.leader == nil || c.leader.Down || !slices.Contains(c.members, c.leader):
+		c.leader = first
+		c.term++
+	}
+}
+
+// Dial connects to the member; conf holds its certificate and whom it trusts.
+func (m *Member) Dial(conf *tls.Config) (net.Conn, error) {
+	m.cluster.mu.Lock()
+	defer m.cluster.mu.Unlock()
+	if m.Down {
+		return nil, fault.Transient(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
+	}
+	near, far := net.Pipe()
+	m.conns[far] = true
+	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(conf)))
+	pb.RegisterClusterServer(server, clusterService{m: m})
+	pb.RegisterMaintenanceServer(server, maintenanceService{m: m})
+	pb.RegisterKVServer(server, kvService{m: m})
+	l := &listener{conn: make(chan net.Conn, 1), addr: far.LocalAddr()}
+	l.conn <- far
+	close(l.conn)
+	go func() { _ = server.Serve(l) }() // ends at once; the connection lives on
+	return near, nil
+}
+
+// listener has one connection.
+type listener struct {
+	conn chan net.Conn
+	addr net.Addr
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	if c, ok := <-l.conn; ok {
+		return c, nil
+	}
+	return nil, io.EOF
+}
+func (l *listener) Close() error   { return nil }
+func (l *listener) Addr() net.Addr { return l.addr }
+
+type clusterService struct {
+	pb.UnimplementedClusterServer
+	m *Member
+}
+
+func (s clusterService) MemberList(_ context.Context, r *pb.MemberListRequest) (*pb.MemberListResponse, error) {
+	c := s.m.cluster
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.Linearizable && c.leader == nil {
+		return nil, rpctypes.ErrGRPCTimeout
+	}
+	resp := &pb.MemberListResponse{Header: s.m.header()}
+	for _, m := range c.members {
+		one := &pb.Member{ID: m.id, Name: m.Name, PeerURLs: []string{strings.Replace(m.ClientURL, ":2379", ":2380", 1)}, IsLearner: m.Learner}
+		if m.Name != "" {
+			one.ClientURLs = []string{m.ClientURL}
+		}
+		resp.Members = append(resp.Members, one)
+	}
+	return resp, nil
+}
+
+type maintenanceService struct {
+	pb.UnimplementedMaintenanceServer
+	m *Member
+}
+
+func (s maintenanceService) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
+	c := s.m.cluster
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	resp := &pb.StatusResponse{
+		Header: s.m.header(), Version: s.m.Version, DbSize: s.m.Size, RaftIndex: c.index - s.m.Behind, RaftTerm: c.term, IsLearner: s.m.Learner,
+	}
+	if c.leader == nil {
+		resp.Errors = append(resp.Errors, "etcdserver: no leader")
+	} else {
+		resp.Leader = c.leader.id
+	}
+	for _, a := range c.alarms() {
+		resp.Errors = append(resp.Errors, a.String())
+	}
+	return resp, nil
+}
+
+func (s maintenanceService) Alarm(context.Context, *pb.AlarmRequest) (*pb.AlarmResponse, error) {
+	c := s.m.cluster
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return &pb.AlarmResponse{Header: s.m.header(), Alarms: c.alarms()}, nil
+}
+
+func (s maintenanceService) MoveLeader(_ context.Context, r *pb.MoveLeaderRequest) (*pb.MoveLeaderResponse, error) {
+	c := s.m.cluster
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.IndexFunc(c.members, func(m *Member) bool { return m.id == r.TargetID && !m.Learner })
+	switch {
+	case c.leader != s.m:
+		return nil, rpctypes.ErrGRPCNotLeader
+	case i < 0:
+		return nil, rpctypes.ErrGRPCBadLeaderTransferee
+	case c.members[i].Down:
+		return nil, rpctypes.ErrGRPCTimeout
+	}
+	c.leader = c.members[i]
+	c.term++
+	return &pb.MoveLeaderResponse{Header: s.m.header()}, nil
+}
+
+type kvService struct {
+	pb.UnimplementedKVServer
+	m *Member
+}
+
+func (s kvService) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+	c := s.m.cluster
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case s.m.Learner:
+		return nil, rpctypes.ErrGRPCNotSupportedForLearner
+	case !r.Serializable && c.leader == nil:
+		return nil, rpctypes.ErrGRPCTimeout
+	case c.hidden:
+		return nil, rpctypes.ErrGRPCPermissionDenied
+	}
+	resp := &pb.RangeResponse{Header: s.m.header()}
+	if c.keys == nil {
+		return resp, nil
+	}
+	for _, k := range c.keys() {
+		if k == string(r.Key) || k > string(r.Key) && k < string(r.RangeEnd) {
+			resp.Kvs = append(resp.Kvs, &mvccpb.KeyValue{Key: []byte(k)})
+		}
+	}
+	return resp, nil
+}
+
+func (m *Member) header() *pb.ResponseHeader {
+	return &pb.ResponseHeader{ClusterId: m.cluster.id, MemberId: m.id, RaftTerm: m.cluster.term}
+}
+
+func (c *Cluster) alarms() (all []*pb.AlarmMember) {
+	for _, m := range c.members {
+		if m.Alarm != "" {
+			all = append(all, &pb.AlarmMember{MemberID: m.id, Alarm: pb.AlarmType(pb.AlarmType_value[m.Alarm])})
+		}
+	}
+	return all
+}

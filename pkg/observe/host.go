@@ -1,0 +1,85 @@
+package observe
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/util/human"
+)
+
+// controller asks a program that listens on its host's loopback alone, with a
+// certificate that it signed itself and forgets when it ends.
+func controller(l *look, name, url string) question {
+	return func(ctx context.Context, r *runner.Runner) { l.component(r.Host, name, "", healthz(ctx, r, url)) }
+}
+
+// healthz asks for a page from where the host is.
+func healthz(ctx context.Context, r *runner.Runner, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	transport := &http.Transport{
+		DialContext: r.Dial, DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see controller; the way there is SSH
+	}
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, human.MostText))
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(answer)))
+	}
+	return err
+}
+
+// registry asks the private registry as nodes do.
+func (l *look) registry(ctx context.Context, r *runner.Runner) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err := l.Certs.CA(pki.Registry)
+	if err == nil {
+		at := l.Registry()
+		at.Dial = r.Dial
+		err = at.Ping(ctx)
+	}
+	l.component(r.Host, "registry", "", err)
+}
+
+// certificates reads those of a host.
+func (l *look) certificates(ctx context.Context, r *runner.Runner) {
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	defer cancel()
+	out, err := r.Sh(ctx, `for f in /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt /etc/ssl/etcd/ssl/*.pem /etc/registry/*.crt; do
+case $f in *-key.pem) ;; *) if [ -f "$f" ]; then echo "# $f"; cat "$f"; fi ;; esac
+done`)
+	if err != nil {
+		l.problem("reading the certificates of %s: %v", r.Host, err)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for file := range strings.SplitSeq("\n"+out, "\n# ") {
+		path, rest, _ := strings.Cut(file, "\n")
+		block, _ := pem.Decode([]byte(rest))
+		if block == nil || block.Type != "CERTIFICATE" {
+			continue
+		}
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
+			l.is.Certificates = append(l.is.Certificates, cluster.Certificate{Host: r.Host, Path: human.Line(path), Expires: cert.NotAfter})
+		}
+	}
+}

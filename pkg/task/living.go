@@ -1,0 +1,100 @@
+package task
+
+import (
+	"slices"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/step/controlplane"
+	"github.com/kubexm/kubexm/pkg/step/health"
+	"github.com/kubexm/kubexm/pkg/step/kubeadm"
+	"github.com/kubexm/kubexm/pkg/step/kubelet"
+)
+
+// rolling sends hosts through a part one after the other, each behind the gate of the control plane, before and after it.
+// What was found broken comes first, last comes last.
+func rolling(c *cluster.Cluster, hosts []string, last string, part plan.Part) plan.Part {
+	broken := slices.Concat(c.Observed.BrokenEtcd(), c.Observed.BrokenAPI())
+	rank := func(h string) int {
+		switch {
+		case slices.Contains(broken, h):
+			return 0
+		case h == last:
+			return 2
+		}
+		return 1
+	}
+	order := slices.SortedStableFunc(slices.Values(hosts), func(a, b string) int { return rank(a) - rank(b) })
+	return plan.Batches{Order: order, Gate: func(h string) step.Step { return health.ControlPlane(c, h) }, Part: part}
+}
+
+// LiveEtcd keeps the members of etcd: those that do not run yet start together, those that run change one by one. The
+// one that leads comes last, after it has handed over. Members in static pods begin with kubeadm's join.
+func LiveEtcd(c *cluster.Cluster) plan.Part {
+	fresh, live := c.Split("etcd", c.Etcd())
+	var begin plan.Part = etcdTask(c, fresh)
+	member := etcdTask(c, live)
+	if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm {
+		begin, member = plan.Module{}, on("etcd", live, func(h string) []step.Step {
+			return []step.Step{kubeadm.EtcdMember(c, h, kubeadmEtcd(c, h))}
+		})
+	}
+	return plan.Module{Parts: []plan.Part{begin, rolling(c, live, c.Observed.EtcdLeader(), plan.Scope{
+		Name: "member", Part: member,
+		Begin: on("hand-over", live, func(h string) []step.Step { return []step.Step{health.HandOver(c, h)} }),
+	})}}
+}
+
+// KubeadmConfig brings to masters what kubeadm reads there when their static pods are made anew.
+func KubeadmConfig(c *cluster.Cluster, hosts []string) plan.Task {
+	return on("configuration", hosts, func(h string) []step.Step { return masterPKI(c, h)[1:] })
+}
+
+// LiveMasters keeps the API server, controller manager and scheduler of masters that run, one by one.
+func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
+	return rolling(c, hosts, "", on("master", hosts, func(h string) []step.Step {
+		if c.Kubeadm() {
+			return slices.Concat(masterPKI(c, h)[:1], []step.Step{
+				kubeadm.ControlPlane(c, h, kubeadmEtcd(c, h), etcdClient(c, h)...), step.APIReady{API: c.API(h)},
+			}, kubeVIP(c, h))
+		}
+		var all []step.Step
+		for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"} {
+			all = append(all, controlplane.Programs(c, h, name))
+		}
+		return append(append(all, apiServerSteps(c, h)...), controlplane.ControllerManager(c, h), controlplane.Scheduler(c, h))
+	}))
+}
+
+// LiveNodes keeps runtime, kubelet and kube-proxy of nodes that run: of one at first, then of a quarter at a time. The next
+// ones wait until the kubelets before them are well.
+func LiveNodes(c *cluster.Cluster, hosts []string) plan.Part {
+	part := func(hosts []string) plan.Part {
+		programs := []plan.Part{NodePrograms(c, hosts), NodeServices(c, hosts)}
+		if c.Kubeadm() {
+			programs = []plan.Part{KubeadmPrograms(c, hosts)}
+		}
+		return plan.Scope{
+			Name: "node", Part: plan.PerHost(slices.Concat([]plan.Part{Runtime(c, hosts)}, programs)),
+			End: on("healthy", hosts, func(h string) []step.Step { return []step.Step{kubelet.Healthy(c, h)} }),
+		}
+	}
+	first := min(1, len(hosts))
+	return plan.Module{Parts: []plan.Part{
+		plan.Batches{Part: part(hosts[:first])},
+		plan.Batches{Size: len(hosts) / 4, Part: part(hosts[first:])},
+	}}
+}
+
+// LiveBalancers keeps load balancers that run, one by one, the one that has the virtual address when all are well
+// last. The next one waits until an API server answers through the one before.
+func LiveBalancers(c *cluster.Cluster, hosts []string) plan.Part {
+	order := slices.Clone(hosts)
+	slices.Reverse(order)
+	return plan.Batches{Order: order, Part: plan.Scope{
+		Name: "balancer", Part: LoadBalancers(c, hosts),
+		End: on("answers", hosts, func(string) []step.Step { return []step.Step{step.APIReady{API: c.ProxyAPI()}} }),
+	}}
+}
