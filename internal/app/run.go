@@ -36,8 +36,9 @@ type Result struct {
 	Kubeconfig string           `json:"kubeconfig,omitempty"` // path, where the cluster has one
 	Missing    []string         `json:"missing,omitempty"`    // hosts that could not be reached and were left out
 	Summary    engine.Summary   `json:"summary"`
-	RoundTrips map[string]int64 `json:"roundTrips"` // by host
-	Elapsed    time.Duration    `json:"elapsed"`    // nanoseconds
+	RoundTrips map[string]int64 `json:"roundTrips"`     // by host
+	Elapsed    time.Duration    `json:"elapsed"`        // nanoseconds
+	Away       time.Duration    `json:"away,omitempty"` // for how long the API server did not answer at most, nanoseconds; 0: nobody asked
 
 	Bundle   []resource.Volume   `json:"bundle,omitempty"`   // files that were written
 	Signer   string              `json:"signer,omitempty"`   // fingerprint of the key that the bundle is signed with
@@ -60,10 +61,10 @@ func (o Options) create(ctx context.Context, built bool) (*Result, error) {
 	}
 	defer s.close()
 	s.built = built
-	if err := s.checkCreate(ctx); err != nil {
+	if err := s.checkBegin(ctx, "create"); err != nil {
 		return nil, err
 	}
-	graph, err := s.plan(pipeline.Create)
+	graph, err := s.plan(converge)
 	if err != nil {
 		return nil, err
 	}
@@ -89,13 +90,13 @@ func (o Options) create(ctx context.Context, built bool) (*Result, error) {
 	return res, err
 }
 
-// checkCreate connects to the machines and looks whether the cluster may be made of them.
-func (s *session) checkCreate(ctx context.Context) error {
+// checkBegin connects to the machines and looks whether the cluster may be made of them, or may follow its configuration.
+func (s *session) checkBegin(ctx context.Context, pipe string) error {
 	if err := s.checkUnchanged(refused); err != nil {
 		return err
 	}
 	if s.Resume {
-		if err := s.checkUnfinished("create"); err != nil {
+		if err := s.checkUnfinished(pipe); err != nil {
 			return err
 		}
 		if err := s.sameConfig(); err != nil {
@@ -105,7 +106,19 @@ func (s *session) checkCreate(ctx context.Context) error {
 	if err := s.connect(ctx); err != nil {
 		return err
 	}
-	return s.preflight(ctx)
+	if err := s.preflight(ctx); err != nil {
+		return err
+	}
+	s.observe(ctx)
+	return nil
+}
+
+// converge is what brings the cluster to its configuration: its birth, or once it runs its life.
+func converge(c *cluster.Cluster) plan.Pipeline {
+	if c.Lives() {
+		return pipeline.Apply(c)
+	}
+	return pipeline.Create(c)
 }
 
 // Delete takes a cluster off its machines, and its secrets off the control
@@ -182,7 +195,7 @@ func (s *session) left(unreached []*HostError) (hosts []string, err error) {
 
 // Plan makes the graph of creating (or deleting) a cluster.
 func Plan(ctx context.Context, o Options, pipe string) (*plan.ExecutionGraph, error) {
-	make := map[string]func(*cluster.Cluster) plan.Pipeline{"create": pipeline.Create, "delete": pipeline.Delete}[pipe]
+	make := map[string]func(*cluster.Cluster) plan.Pipeline{"create": converge, "delete": pipeline.Delete}[pipe]
 	if make == nil {
 		return nil, fault.Exit(fmt.Errorf("no pipeline is named %q: create or delete", pipe), fault.ExitUsage)
 	}
@@ -194,6 +207,7 @@ func Plan(ctx context.Context, o Options, pipe string) (*plan.ExecutionGraph, er
 	if err := s.connect(ctx); err != nil {
 		return nil, err
 	}
+	s.observe(ctx)
 	if _, err := s.checkOwner(false); err != nil { // the plan would be for other keys than the machines have
 		return nil, err
 	}
@@ -227,7 +241,7 @@ func (s *session) engine() *engine.Engine {
 			}
 			return nil, fmt.Errorf("host %s is not connected", name)
 		},
-		Sink: s.Sink, Stop: s.Stop, DryRun: s.DryRun, Rollback: s.rollback(),
+		Sink: s.Sink, Stop: s.Stop, DryRun: s.DryRun, Rollback: s.rollback(), LookAhead: s.cluster.Lives(),
 		Impatient: kube.Impatient, Limits: engine.Limits{Global: s.Parallel, Named: map[string]int{step.LimitTransfer: transfers}},
 	}
 }

@@ -111,7 +111,6 @@ func (p *program) runFlags(cmd *cobra.Command) *choice {
 	p.rollback = choice{string(engine.RollbackHost), []string{string(engine.RollbackHost), string(engine.RollbackTask)}}
 	f.Var(&p.rollback, "rollback", "what to undo when a step fails: its task on that host, or its task on all its hosts")
 	complete(cmd, "rollback", func() []string { return p.rollback.allowed })
-	cmd.MarkFlagsMutuallyExclusive("rollback", "no-rollback")
 	f.IntVar(&p.options.Parallel, "parallel", 0, "steps to run at a time, over all machines (default 128)")
 	return output(cmd, "text", "json")
 }

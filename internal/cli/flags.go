@@ -93,6 +93,8 @@ func (p *program) chosen(cmd *cobra.Command, _ []string) error {
 	switch {
 	case o.Parallel < 0:
 		err, advice = fmt.Errorf("--parallel is %d", o.Parallel), "give a number of steps, or leave it out"
+	case o.NoRollBack && cmd.Flags().Changed("rollback"):
+		err, advice = errors.New("--rollback and --no-rollback exclude one another"), "leave one of them out"
 	case o.File != "":
 	case o.Name == "" && len(names) > 0:
 		err, advice = errors.New("no cluster is named"), "give --name NAME or -f FILE; there are: "+strings.Join(names, ", ")

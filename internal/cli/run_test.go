@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"syscall"
@@ -231,7 +232,7 @@ func unread() {
 	f := fakeRun{steps: wellEnded}
 	f.during = func(app.Options) {
 		for {
-			if _, err := fmt.Println("{}"); err != nil {
+			if _, err := fmt.Println(`{"type":"event"}`); err != nil {
 				return
 			}
 		}
@@ -241,6 +242,35 @@ func unread() {
 		os.Exit(1)
 	}
 	fmt.Fprintln(os.Stderr, "ended")
+}
+
+func TestRollbackFlag(t *testing.T) {
+	for want, flags := range map[engine.Rollback][]string{engine.RollbackHost: nil, engine.RollbackTask: {"--rollback=task"}} {
+		var got engine.Rollback
+		f := fakeRun{steps: wellEnded[:1], during: func(o app.Options) { got = o.Rollback }}
+		if f.operate(t, &program{}, "text", flags...); got != want {
+			t.Errorf("with %v it is %q", flags, got)
+		}
+	}
+}
+
+// TestSlowReader has an output that nobody reads before the run is over: the run does not wait for it.
+func TestSlowReader(t *testing.T) {
+	from, to := io.Pipe()
+	p, over, read := &program{out: to, err: io.Discard}, make(chan struct{}), make(chan []byte)
+	go func() {
+		<-over
+		text, _ := io.ReadAll(from)
+		read <- text
+	}()
+	err := p.operate(&cobra.Command{Use: "kubexm"}, "json", func(ctx context.Context, o app.Options) (*app.Result, error) {
+		defer close(over)
+		return fakeRun{steps: wellEnded}.run(ctx, o)
+	})
+	_ = to.Close()
+	if text := <-read; err != nil || bytes.Count(text, []byte("\n")) != 2*len(wellEnded)+1 {
+		t.Errorf("%v: read %s", err, text)
+	}
 }
 
 // TestPanic meets a fault of kubexm itself: nobody is to take it for wrong usage, before which nothing was touched.

@@ -118,7 +118,7 @@ func members(all []cluster.EtcdMember, st style.Style) [][]string {
 			role = "leader"
 		case m.Learner:
 			role = "learner"
-		case !m.Serves:
+		case !m.Healthy && m.Version == "":
 			role = "-"
 		}
 		if m.DBSize > 0 {

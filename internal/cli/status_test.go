@@ -34,7 +34,7 @@ func TestStatus(t *testing.T) {
 	well := app.ClusterStatus{
 		Cluster: "prod", Healthy: true, Kubernetes: "v1.37.1", Type: "kubeadm", Server: "v1.37.1", Endpoint: "https://lb.kubexm.local:6443",
 		Nodes: nodes, ControlPlane: parts("node1", true),
-		Etcd:        []cluster.EtcdMember{{Host: "node1", Name: "node1", ID: 1, Healthy: true, Serves: true, Leader: true, Version: "3.6.4", DBSize: 21 << 20}},
+		Etcd:        []cluster.EtcdMember{{Host: "node1", Name: "node1", ID: 1, Healthy: true, Leader: true, Version: "3.6.4", DBSize: 21 << 20}},
 		Addons:      []cluster.Addon{{Name: "kube-system/coredns", Ready: 2, Wanted: 2}},
 		Certificate: &cluster.Certificate{Host: "node1", Path: "/etc/kubernetes/pki/apiserver.crt", Expires: now.AddDate(1, 0, 0)},
 		LastRun:     &store.Run{ID: "20260102T030405.000Z-create", Result: "ok"},
@@ -50,8 +50,8 @@ func TestStatus(t *testing.T) {
 	badly.ControlPlane = append(parts("node1", false), cluster.Component{Host: "db1", Name: "etcd"})
 	badly.Etcd = append(badly.Etcd[:1:1],
 		cluster.EtcdMember{Host: "db1", Name: "db1", ID: 2, Err: "connection refused"},
-		cluster.EtcdMember{Host: "db2", Name: "db2", ID: 3, Healthy: true, Serves: true, Version: "3.6.3", Behind: 4321, DBSize: 5 << 20},
-		cluster.EtcdMember{ID: 0xabcdef, Healthy: true, Serves: true, Learner: true, Version: "3.6.4"})
+		cluster.EtcdMember{Host: "db2", Name: "db2", ID: 3, Healthy: true, Version: "3.6.3", Behind: 4321, DBSize: 5 << 20},
+		cluster.EtcdMember{ID: 0xabcdef, Healthy: true, Learner: true, Version: "3.6.4"})
 	badly.Addons = []cluster.Addon{{Name: "kube-system/coredns", Ready: 0, Wanted: 2}}
 	badly.Problems = []string{"etcd on db1: connection refused", "host node2: not reachable", "kube-scheduler on node1: 500 Internal Server Error: [-]leaderElection failed"}
 	gone := app.ClusterStatus{

@@ -28,11 +28,11 @@ type Observed struct {
 
 // EtcdMember is a member of etcd.
 type EtcdMember struct {
-	Host    string `json:"host,omitempty"` // empty: the configuration has no host for it
-	Name    string `json:"name,omitempty"` // empty: it has not started yet
-	ID      uint64 `json:"id,omitempty"`   // 0: the members' list was not to be had, or has not this one
+	Host    string `json:"host,omitempty"`      // empty: the configuration has no host for it
+	Name    string `json:"name,omitempty"`      // empty: it has not started yet
+	ID      uint64 `json:"id,omitempty,string"` // 0: the members' list was not to be had, or has not this one
 	Healthy bool   `json:"healthy"`
-	Serves  bool   `json:"serves"` // it is part of a majority that has a leader; it may be ill all the same
+	Stopped bool   `json:"stopped,omitempty"` // it takes no part: it refuses connections, or finds no leader; one that only does not answer may
 	Leader  bool   `json:"leader,omitempty"`
 	Learner bool   `json:"learner,omitempty"` // it does not vote
 	Version string `json:"version,omitempty"` // "3.6.4"
@@ -126,11 +126,10 @@ func (o Observed) Quorum() (healthy, total int) {
 	return healthy, total
 }
 
-// BrokenEtcd returns the hosts whose member of etcd is known not to work, as others know it and it does not answer or
-// finds no leader: to stop it costs nothing.
+// BrokenEtcd returns the hosts whose member of etcd takes no part in it: to stop it costs nothing.
 func (o Observed) BrokenEtcd() (hosts []string) {
 	for _, m := range o.Members {
-		if !m.Serves && m.ID != 0 && m.Host != "" {
+		if m.Stopped && m.Host != "" {
 			hosts = append(hosts, m.Host)
 		}
 	}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -139,4 +140,13 @@ func appendSum(sums []byte, root, path string) ([]byte, error) {
 	}
 	name, err := filepath.Rel(root, path)
 	return fmt.Appendf(sums, "%x %s\n", h.Sum(nil), name), err
+}
+
+// Recorded reads a configuration that Resolved wrote. Its secrets are not those of the file.
+func Recorded(text []byte) (*v1alpha1.Cluster, error) {
+	if i := bytes.Index(text, []byte("\ncontents:\n")); i >= 0 {
+		text = text[:i+1]
+	}
+	c, _, err := Parse("the recorded configuration", text)
+	return c, err
 }

@@ -91,7 +91,7 @@ func (r *run) try(ctx context.Context, j job, timeout time.Duration) (ev Event, 
 	if c == nil {
 		return Event{Status: OK}, nil
 	}
-	ev = Event{Status: Changed, Diff: c.Diff}
+	ev = Event{Status: Changed, Diff: c.Diff, Restarts: c.Restarts}
 	if r.DryRun {
 		ev.Status = Pending
 		return ev, nil

@@ -145,13 +145,15 @@ func BenchmarkEngine(b *testing.B) {
 		}
 		r := runner.New("all", nil)
 		e := engine.Engine{Hosts: func(string) (*runner.Runner, error) { return r, nil }, Sink: func(engine.Event) {}}
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				if sum, err := e.Run(b.Context(), g); err != nil || sum.OK != size {
-					b.Fatal(sum, err)
+		for _, e.LookAhead = range []bool{false, true} {
+			b.Run(fmt.Sprintf("%s/ahead=%t", name, e.LookAhead), func(b *testing.B) {
+				for b.Loop() {
+					if sum, err := e.Run(b.Context(), g); err != nil || sum.OK != size {
+						b.Fatal(sum, err)
+					}
 				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/size, "ns/node")
-		})
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/size, "ns/node")
+			})
+		}
 	}
 }

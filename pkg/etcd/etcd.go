@@ -173,12 +173,12 @@ func (c *Client) explain(doing string, err error) error {
 	case errors.As(err, &known):
 		passing = known.Code() == codes.Unavailable
 	case errors.Is(err, context.DeadlineExceeded), s.Code() == codes.DeadlineExceeded:
-		msg, passing = "no answer in time", true
+		msg, passing, err = "no answer in time", true, context.DeadlineExceeded
 	default:
 		msg, passing = s.Message(), s.Code() == codes.Unavailable
 	}
-	if _, cause, ok := strings.Cut(msg, `desc = "transport: `); ok {
-		msg = strings.TrimPrefix(strings.TrimSuffix(cause, `"`), "Error while dialing: ")
+	if _, cause, ok := strings.Cut(msg, `desc = "`); ok {
+		msg = strings.TrimPrefix(strings.TrimPrefix(strings.TrimSuffix(cause, `"`), "transport: "), "Error while dialing: ")
 	}
 	err = fmt.Errorf("%s at %s: %w", doing, c.endpoint, said{human.Line(msg), err})
 	if passing {

@@ -69,7 +69,7 @@ func Survey(ctx context.Context, endpoints []Access) View {
 		return State{Member: m, Status: a.status, Err: a.err}
 	})
 	for _, a := range answers {
-		if !slices.ContainsFunc(best.members, func(m Member) bool { return a.speaksFor(m) }) {
+		if !slices.ContainsFunc(best.members, a.speaksFor) {
 			view.Errs[a.Endpoint] = cmp.Or(a.err, errors.New("it is no member of the cluster that the others are members of"))
 		}
 	}
@@ -125,7 +125,7 @@ var alarm = regexp.MustCompile(`alarm:\s*(\w+)`)
 // Alarms are the types of the alarms that members raised, which no restart ends: NOSPACE, CORRUPT.
 func (s Status) Alarms() (all []string) {
 	for _, e := range s.Errors {
-		if found := alarm.FindStringSubmatch(e); found != nil && !slices.Contains(all, found[1]) {
+		if found := alarm.FindStringSubmatch(e); len(found) > 0 && !slices.Contains(all, found[1]) {
 			all = append(all, found[1])
 		}
 	}

@@ -31,7 +31,7 @@ func (l *look) etcd(ctx context.Context) {
 			m = member(h, *s, view.LeaderID())
 			told[m.ID] = true
 		} else {
-			m.Err = human.Line(l.absent(h, view.Errs[at]).Error())
+			m.Err, m.Stopped = human.Line(l.absent(h, view.Errs[at]).Error()), refused(view.Errs[at])
 		}
 		l.tell(m)
 	}
@@ -66,9 +66,14 @@ func (l *look) absent(host string, err error) error {
 	return err
 }
 
+// refused reports whether nobody listens there: what sshd says of the host, in its words or ours.
+func refused(err error) bool {
+	return err != nil && strings.Contains(strings.ToLower(err.Error()), "connection refused")
+}
+
 func member(host string, s etcd.State, leader uint64) cluster.EtcdMember {
 	m := cluster.EtcdMember{
-		Host: host, Name: s.Name, ID: s.Member.ID, Healthy: s.Err == nil, Serves: s.Leader != 0, Leader: s.Member.ID == leader, Learner: s.Member.Learner,
+		Host: host, Name: s.Name, ID: s.Member.ID, Healthy: s.Err == nil, Stopped: s.Leader == 0 && (s.Status.ID != 0 || refused(s.Err)), Leader: s.Member.ID == leader, Learner: s.Member.Learner,
 		Version: s.Version, DBSize: s.DBSize, Behind: s.Behind,
 	}
 	if s.Err != nil {

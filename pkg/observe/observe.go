@@ -66,6 +66,22 @@ func Look(ctx context.Context, c *cluster.Cluster, hosts map[string]*runner.Runn
 	return l.sorted()
 }
 
+// ControlPlane asks only members of etcd and API servers how they are.
+func ControlPlane(ctx context.Context, c *cluster.Cluster, hosts map[string]*runner.Runner) cluster.Observed {
+	l := &look{Cluster: c, hosts: hosts}
+	var group errgroup.Group
+	for _, h := range c.Masters() {
+		if r := hosts[h]; r != nil {
+			group.Go(func() error { l.apiServer(ctx, r); return nil })
+		}
+	}
+	if !c.ExternalEtcd() {
+		group.Go(func() error { l.etcd(ctx); return nil })
+	}
+	_ = group.Wait() // what fails is a problem
+	return l.sorted()
+}
+
 type question func(context.Context, *runner.Runner)
 
 // questions are those to a host, but for its API server.

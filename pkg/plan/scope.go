@@ -55,8 +55,7 @@ func (s Scope) build(b *builder, path string, only hostFilter, after []ID) []ID 
 }
 
 func (b *builder) scope(id, path string, s Scope, only hostFilter, after []ID) []ID {
-	hosts := s.hosts(only)
-	if len(hosts) == 0 {
+	if len(s.hosts(only)) == 0 {
 		return after
 	}
 	if s.Part == nil || len(s.Part.hosts(only)) == 0 {

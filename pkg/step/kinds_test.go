@@ -102,11 +102,6 @@ func hosts(lines string) step.Block {
 	return step.Block{Path: "/etc/hosts", Begin: "# BEGIN", End: "# END", Content: step.Content(lines), Mode: 0o644}
 }
 
-// flagged makes a file in /run.
-func flagged(name string) step.Step {
-	return step.Command{What: name, Unless: "[ -e /run/" + name + " ]", Run: "touch /run/" + name, Undo: "rm -f /run/" + name}
-}
-
 func hostFor(prep func(*runnertest.Host)) *runnertest.Host {
 	h := runnertest.Debian12("node1")
 	for _, p := range []string{"etcd", "kubelet"} {

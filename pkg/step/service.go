@@ -114,8 +114,12 @@ func (s Service) Precheck(ctx context.Context, r *runner.Runner) (*Change, error
 	if diff == "" {
 		return nil, nil
 	}
+	var restarts []string
+	if have["KUBEXM_DIGEST"] != "" || !held && have["ActiveState"] == "active" {
+		restarts = []string{s.Name}
+	}
 	return &Change{
-		Diff: diff,
+		Diff: diff, Restarts: restarts,
 		Run: func(ctx context.Context) error {
 			return s.run(ctx, r, g, digest, have, held)
 		},

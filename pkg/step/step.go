@@ -25,6 +25,7 @@ type Step interface {
 // Change is the gap between a host and a Step, and the way to close it.
 type Change struct {
 	Diff     string                      // what would change; never holds a secret
+	Restarts []string                    // services and static pods that run, and are started anew by it
 	Run      func(context.Context) error // closes the gap
 	Verify   func(context.Context) error // nil: Precheck again must find no change
 	Rollback func(context.Context) error // nil: nothing to undo
@@ -39,7 +40,7 @@ func (c *Change) then(next *Change) *Change {
 		return c
 	}
 	return &Change{
-		Diff: c.Diff + next.Diff,
+		Diff: c.Diff + next.Diff, Restarts: append(c.Restarts, next.Restarts...),
 		Run: func(ctx context.Context) error {
 			if err := c.Run(ctx); err != nil {
 				return err

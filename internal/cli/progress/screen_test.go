@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubexm/kubexm/internal/cli/style"
 	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
@@ -163,6 +164,17 @@ func TestPlain(t *testing.T) {
 			t.Errorf("notices: %q", notices.String())
 		}
 	})
+}
+
+// TestPlainMissesEvents has a reader that was too slow for three of them.
+func TestPlainMissesEvents(t *testing.T) {
+	var out strings.Builder
+	plain := NewPlain(&out, &out, NewState(&plan.ExecutionGraph{}, time.Now()))
+	plain.Event(engine.Event{Status: engine.OK, Missed: 3})
+	plain.End()
+	if want := "(3 events not shown: this output is read too slowly)\n"; out.String() != want {
+		t.Errorf("got %q", out.String())
+	}
 }
 
 // TestLine describes every kind of event.

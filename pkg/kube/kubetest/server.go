@@ -142,7 +142,7 @@ func (l *oneConn) Addr() net.Addr { return l.addr }
 // ServeHTTP answers as an API server does.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
-	case "/livez":
+	case "/livez", "/healthz":
 		fmt.Fprint(w, "ok")
 	case "/readyz":
 		s.readyz(w)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,14 +31,16 @@ type masters struct {
 	host    *runnertest.Host
 	etcd    *etcdtest.Cluster
 	members map[string]*etcdtest.Member
-	failing map[string][]string // by master: what its API server finds wrong
+
+	mu      sync.Mutex
+	failing map[string]string // by master: what its API server finds wrong
 }
 
 func newMasters(t *testing.T, spec string) *masters {
 	t.Helper()
 	m := &masters{
 		Cluster: clustertest.Parse(t, spec, nil), host: runnertest.Debian12("node1"), etcd: etcdtest.New(), members: map[string]*etcdtest.Member{},
-		failing: map[string][]string{},
+		failing: map[string]string{},
 	}
 	for _, h := range m.Etcd() {
 		access := m.EtcdAccess(h)
@@ -47,7 +50,11 @@ func newMasters(t *testing.T, spec string) *masters {
 	}
 	for _, h := range m.Masters() {
 		api := kubetest.New()
-		api.Failing = func() []string { return m.failing[h] }
+		api.Failing = func() []string {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return strings.Fields(m.failing[h])
+		}
 		dial := api.Dialer(m.serverConf(m.APIServerCert(h)))
 		m.host.Serve(m.IP(h)+":6443", func() (net.Conn, error) { return dial(context.Background(), "", "") })
 	}
@@ -58,6 +65,12 @@ func (m *masters) serverConf(spec pki.Spec) *tls.Config {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(m.CA(spec.CA).Cert)
 	return &tls.Config{Certificates: []tls.Certificate{*m.Leaf(spec).TLS()}, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert}
+}
+
+func (m *masters) fails(host, check string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failing[host] = check
 }
 
 func (m *masters) down(hosts ...string) {
@@ -80,8 +93,8 @@ spec:
 
 // seen is that the first look found members of etcd broken.
 func (m *masters) seen(hosts ...string) {
-	for i, h := range hosts {
-		m.Observed.Members = append(m.Observed.Members, cluster.EtcdMember{Host: h, ID: uint64(i + 1)})
+	for _, h := range hosts {
+		m.Observed.Members = append(m.Observed.Members, cluster.EtcdMember{Host: h, Stopped: true})
 	}
 }
 
@@ -104,7 +117,7 @@ func TestControlPlane(t *testing.T) {
 		"left out, alive": {clustertest.Masters, func(m *masters) { m.LeaveOut("node3") }, nil},
 		"one of two":      {two, func(m *masters) { m.down("node2"); m.LeaveOut("node2") }, nil},
 		"stranger":        {clustertest.Masters, func(m *masters) { m.down("node3"); m.LeaveOut("node3"); m.etcd.Add("node4", "https://10.0.0.14:2379") }, nil},
-		"API server":      {clustertest.Masters, func(m *masters) { m.failing["node2"] = []string{"etcd"} }, func(m *masters) { m.failing["node2"] = nil }},
+		"API server":      {clustertest.Masters, func(m *masters) { m.fails("node2", "etcd") }, func(m *masters) { m.fails("node2", "") }},
 		"no API server":   {clustertest.Masters, func(m *masters) { m.host.Serve("10.0.0.13:6443", nil) }, nil},
 		"alarm":           {clustertest.Masters, func(m *masters) { m.etcd.Set(m.members["node2"], func(e *etcdtest.Member) { e.Alarm = "NOSPACE" }) }, nil},
 		"far behind":      {clustertest.Masters, func(m *masters) { m.etcd.Set(m.members["node2"], func(e *etcdtest.Member) { e.Behind = 1001 }) }, nil},
@@ -114,7 +127,7 @@ func TestControlPlane(t *testing.T) {
 		"another, seen":   {clustertest.Masters, func(m *masters) { m.down("node2"); m.seen("node2") }, nil},
 		"all API servers, seen": {clustertest.Masters, func(m *masters) {
 			for _, h := range m.Masters() {
-				m.failing[h] = []string{"poststarthook"}
+				m.fails(h, "poststarthook")
 				m.Observed.API = append(m.Observed.API, cluster.APIServer{Host: h, Err: "not ready"})
 			}
 		}, nil},
@@ -176,6 +189,7 @@ func closeIdle(t *testing.T, r *runner.Runner, m *masters) {
 		}
 		client.Close()
 	}
+	time.Sleep(time.Minute) // the ends of a connection wait for one another's last words
 }
 
 func TestHandOver(t *testing.T) {

@@ -122,6 +122,7 @@ func (p Pods) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 		return nil, nil
 	}
 	var text, script strings.Builder
+	var restarts []string
 	for _, ph := range phases {
 		want := p.Digests[ph.pod]
 		if want == "" {
@@ -132,13 +133,16 @@ func (p Pods) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 			continue
 		}
 		text.WriteString(differs)
+		if strings.Contains(out, ph.pod+" KUBEXM_DIGEST=") {
+			restarts = append(restarts, ph.pod)
+		}
 		fmt.Fprintf(&script, "renew %s %s '%s' %s\n", ph.pod, ph.process, ph.phase, want)
 	}
 	if text.Len() == 0 {
 		return nil, nil
 	}
 	return &step.Change{
-		Diff:     text.String(),
+		Diff: text.String(), Restarts: restarts,
 		Run:      func(ctx context.Context) error { return p.renew(ctx, r, script.String()) },
 		Rollback: func(ctx context.Context) error { _, err := r.Sh(ctx, running+restorePods); return err },
 	}, nil

@@ -1,0 +1,364 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/config"
+	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/kube"
+	"github.com/kubexm/kubexm/pkg/observe"
+	"github.com/kubexm/kubexm/pkg/pipeline"
+	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/util/durable"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// Why a host or an object is not as it is to be.
+const (
+	WhyFile  = "file"  // the configuration changed
+	WhyDrift = "drift" // somebody else changed it, or a run was cut off
+	WhyBoth  = "both"
+)
+
+// Proposal is what an apply would do.
+type Proposal struct {
+	Cluster  string         `json:"cluster"`
+	ID       string         `json:"id"`      // of the cluster
+	Changes  []FieldChange  `json:"changes"` // of the configuration since it was last applied
+	Steps    []ProposedStep `json:"steps"`   // that have something to do, in their order
+	Restarts []Restart      `json:"restarts,omitempty"`
+	Away     string         `json:"away,omitempty"` // for how long the API may be away, and for whom; empty: not at all
+	Missing  []string       `json:"missing,omitempty"`
+	Hash     string         `json:"hash"` // of all that, and of what was observed
+
+	summary engine.Summary
+}
+
+// FieldChange is a field of the configuration that changed.
+type FieldChange struct {
+	Field string     `json:"field"`
+	Was   string     `json:"was,omitempty"`
+	Is    string     `json:"is,omitempty"`
+	Way   config.Way `json:"way"` // how it is brought about
+	text  string
+}
+
+func (f FieldChange) String() string { return f.text }
+
+// ProposedStep is a step that has something to do.
+type ProposedStep struct {
+	Node     plan.ID  `json:"node"`
+	Host     string   `json:"host"`
+	What     string   `json:"what"`
+	Why      string   `json:"why"` // file, drift or both
+	Diff     string   `json:"diff,omitempty"`
+	Restarts []string `json:"restarts,omitempty"`
+}
+
+// Restart is a service that is started anew, and where, in this order.
+type Restart struct {
+	Service string   `json:"service"`
+	Hosts   []string `json:"hosts"`
+}
+
+// Empty reports whether there is nothing to do.
+func (p *Proposal) Empty() bool { return len(p.Steps) == 0 }
+
+// PlanApply looks what an apply would do. Nothing is changed.
+func PlanApply(ctx context.Context, o Options) (*Proposal, error) {
+	o.DryRun = true
+	s, graph, err := o.living(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	return s.propose(ctx, graph)
+}
+
+// Apply brings a cluster that runs to what its configuration says. Confirm is asked before anything is
+// started anew. saved is a plan that was looked at before, which must still be what is to be done; nil: there is none.
+func Apply(ctx context.Context, o Options, saved *Proposal, confirm func(context.Context, *Proposal) error) (*Result, error) {
+	s, graph, err := o.living(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	p, err := s.propose(ctx, graph)
+	if err != nil {
+		return nil, err
+	}
+	if saved != nil && saved.Hash != p.Hash {
+		return nil, moved(saved, p)
+	}
+	if len(p.Restarts) > 0 && !o.DryRun {
+		if err := confirm(ctx, p); err != nil {
+			return nil, err
+		}
+	}
+	if graph, err = s.plan(pipeline.Apply); err != nil { // steps are used once
+		return nil, err
+	}
+	watch := s.watchAPI(ctx, p)
+	res, err := s.run(ctx, "apply", graph)
+	if res != nil {
+		res.Away = watch.end()
+	}
+	if res == nil || o.DryRun {
+		return res, err
+	}
+	path, failed := s.writeKubeconfig()
+	if err == nil {
+		res.Kubeconfig, err = path, failed
+	}
+	return res, err
+}
+
+// living opens a session on a cluster that runs, and plans what brings it to its configuration.
+func (o *Options) living(ctx context.Context) (*session, *plan.ExecutionGraph, error) {
+	s, err := begin(ctx, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	graph, err := s.planLiving(ctx)
+	if err != nil {
+		s.close()
+		return nil, nil, err
+	}
+	return s, graph, nil
+}
+
+func (s *session) planLiving(ctx context.Context) (*plan.ExecutionGraph, error) {
+	if err := s.checkMade(); err != nil {
+		return nil, err
+	}
+	if err := s.checkBegin(ctx, "apply"); err != nil {
+		return nil, err
+	}
+	if !s.cluster.Lives() {
+		err := fmt.Errorf("cluster %s does not run: no master of it has an API server", s.config.Metadata.Name)
+		return nil, fault.Advise(err, "make it, or finish what was begun: kubexm create cluster"+s.Which())
+	}
+	return s.plan(pipeline.Apply)
+}
+
+// observe looks at the control plane of a cluster that runs.
+func (s *session) observe(ctx context.Context) {
+	if s.cluster.Lives() {
+		s.cluster.Observed = observe.ControlPlane(ctx, s.cluster, s.hosts)
+	}
+}
+
+// propose asks all steps what they would change, and tells why.
+func (s *session) propose(ctx context.Context, graph *plan.ExecutionGraph) (*Proposal, error) {
+	p := &Proposal{Cluster: s.config.Metadata.Name, ID: s.cluster.ID(), Missing: s.cluster.Missing(), Changes: []FieldChange{}, Steps: []ProposedStep{}}
+	changes, err := s.changes()
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range changes {
+		p.Changes = append(p.Changes, FieldChange{c.Field, c.Was, c.Is, c.Policy.Way, c.String()})
+	}
+	e := s.engine()
+	e.DryRun, e.LookAhead, e.Sink = true, true, nil
+	pending := map[plan.ID]engine.Event{}
+	e.Sink = func(ev engine.Event) {
+		if ev.Status == engine.Pending {
+			pending[ev.Node] = ev
+		}
+	}
+	if p.summary, err = e.Run(kube.Impatient(ctx), graph); err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	was := s.before(len(changes) > 0)
+	for i := range graph.Nodes {
+		n := &graph.Nodes[i]
+		ev, ok := pending[n.ID]
+		if !ok {
+			continue
+		}
+		p.Steps = append(p.Steps, ProposedStep{n.ID, n.Host, n.What, was.why(ctx, s, n), ev.Diff, ev.Restarts})
+		for _, service := range ev.Restarts {
+			p.restart(service, n.Subject())
+		}
+	}
+	p.Away = s.away(p.Restarts)
+	p.Hash, err = p.hash(s)
+	return p, err
+}
+
+func (p *Proposal) restart(service, host string) {
+	for i := range p.Restarts {
+		if r := &p.Restarts[i]; r.Service == service {
+			if !slices.Contains(r.Hosts, host) {
+				r.Hosts = append(r.Hosts, host)
+			}
+			return
+		}
+	}
+	p.Restarts = append(p.Restarts, Restart{service, []string{host}})
+}
+
+// hash changes when the configuration, the cluster, or what is to be done changes.
+func (p *Proposal) hash(s *session) (string, error) {
+	resolved, err1 := s.resolved(false)
+	text, err2 := json.Marshal(struct {
+		ID      string
+		Steps   []ProposedStep
+		Missing []string
+	}{p.ID, p.Steps, p.Missing})
+	sum := sha256.Sum256(append(resolved, text...))
+	return hex.EncodeToString(sum[:]), errors.Join(err1, err2)
+}
+
+// moved says how what is to be done differs from a plan that was saved.
+func moved(saved, now *Proposal) error {
+	describe := func(p *Proposal) map[string]string {
+		all := map[string]string{}
+		for _, s := range p.Steps {
+			all[s.What+" on "+s.Host] = s.Diff
+		}
+		return all
+	}
+	was, is := describe(saved), describe(now)
+	var lines []string
+	for _, k := range slices.Sorted(maps.Keys(is)) {
+		if d, ok := was[k]; !ok {
+			lines = append(lines, "new: "+k)
+		} else if d != is[k] {
+			lines = append(lines, "differs: "+k)
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(was)) {
+		if _, ok := is[k]; !ok {
+			lines = append(lines, "gone: "+k)
+		}
+	}
+	if saved.ID != now.ID {
+		lines = []string{"it was made for another cluster, " + saved.Cluster}
+	}
+	if lines == nil {
+		lines = []string{"the configuration changed"}
+	}
+	err := fmt.Errorf("the saved plan is no longer what would be done; nothing was touched:\n  %s", joinLines(lines))
+	return fault.Exit(fault.Advise(err, "look again: kubexm plan apply --diff --out FILE"), fault.ExitFailed)
+}
+
+// SavePlan writes a proposal for a later Apply.
+func SavePlan(file string, p *Proposal) error {
+	text, err := json.MarshalIndent(p, "", "  ")
+	if err == nil {
+		err = durable.Write(file, text)
+	}
+	if err != nil {
+		return durable.Advise(fmt.Errorf("saving the plan: %w", err))
+	}
+	return nil
+}
+
+// LoadPlan reads a proposal that SavePlan wrote.
+func LoadPlan(file string) (*Proposal, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fault.Exit(fmt.Errorf("reading the saved plan: %w", err), fault.ExitUsage)
+	}
+	p := &Proposal{}
+	if err := json.Unmarshal(text, p); err != nil || p.Hash == "" {
+		err = fmt.Errorf("%s is not a plan that kubexm has saved", file)
+		return nil, fault.Exit(fault.Advise(err, "make one: kubexm plan apply --out FILE"), fault.ExitUsage)
+	}
+	return p, nil
+}
+
+// past is the graph of the configuration that was last applied.
+type past struct {
+	unknown bool // nobody can tell
+	nodes   map[plan.ID]*plan.Node
+}
+
+// before plans for the configuration that was last applied.
+func (s *session) before(changed bool) past {
+	if !changed {
+		return past{}
+	}
+	was, _, err := s.configs()
+	if err != nil || was == nil {
+		return past{unknown: true}
+	}
+	conf, err := config.Recorded(was)
+	if err != nil {
+		return past{unknown: true}
+	}
+	then := cluster.New(conf, s.dir, s.cluster.Store, s.cluster.Facts)
+	then.Certs = &pki.Store{Dir: s.cluster.Certs.Dir, Validity: then.Certs.Validity, Existing: true}
+	then.Observed = s.cluster.Observed
+	then.LeaveOut(s.cluster.Missing()...)
+	key, err1 := then.Certs.PlanKey()
+	p := pipeline.Apply(then)
+	p.Key = key
+	graph, err2 := plan.New(p)
+	if err := errors.Join(err1, err2); err != nil {
+		return past{unknown: true}
+	}
+	nodes := make(map[plan.ID]*plan.Node, len(graph.Nodes))
+	for i := range graph.Nodes {
+		nodes[graph.Nodes[i].ID] = &graph.Nodes[i]
+	}
+	return past{nodes: nodes}
+}
+
+// why tells what made the host of a node differ from what the node wants.
+func (p past) why(ctx context.Context, s *session, n *plan.Node) string {
+	switch was := p.nodes[n.ID]; {
+	case p.unknown:
+		return WhyFile
+	case p.nodes == nil, was != nil && was.Digest == n.Digest:
+		return WhyDrift
+	case was == nil || was.Step == nil || s.hosts[n.Host] == nil:
+		return WhyFile
+	default:
+		if c, err := was.Step.Precheck(kube.Impatient(ctx), s.hosts[n.Host]); err == nil && c != nil {
+			return WhyBoth
+		}
+		return WhyFile
+	}
+}
+
+// away says for how long the API may be away while services are started anew.
+func (s *session) away(restarts []Restart) string {
+	servers := slices.ContainsFunc(restarts, func(r Restart) bool { return slices.Contains([]string{"kube-apiserver", "etcd"}, r.Service) })
+	var balancers []string
+	for _, r := range restarts {
+		if slices.Contains([]string{"haproxy", "nginx", "keepalived", "kube-vip"}, r.Service) {
+			balancers = append(balancers, r.Service)
+		}
+	}
+	c := s.cluster
+	switch {
+	case !servers && balancers == nil:
+		return ""
+	case len(c.Masters()) == 1:
+		return "until its only API server is back: about 10 s"
+	case c.Balancer() == "" && servers:
+		return "for workers, which all ask " + c.FirstMaster() + ", until its API server is back: about 10 s; elsewhere for one request"
+	case c.Balancer() == "kube-vip":
+		return "until kube-vip has moved the address: at most 10 s"
+	case balancers != nil:
+		return "while " + strings.Join(balancers, " and ") + " starts anew: about 2 s, on one machine after the other"
+	}
+	return cmp.Or("for about one request of each machine that is worked on: at most 1 s")
+}
