@@ -24,16 +24,16 @@ const (
 	cutOff  = "cut off"
 )
 
-// past is what is remembered of a cluster, opened to be read.
-type past struct {
+// history is what is remembered of a cluster, opened to be read.
+type history struct {
 	store.Store
 	dir  string
 	name string
 	o    *Options
 }
 
-// past opens what is remembered of the cluster that is named, or described in the file. It must be closed.
-func (o *Options) past() (*past, error) {
+// history opens what is remembered of the cluster that is named, or described in the file. It must be closed.
+func (o *Options) history() (*history, error) {
 	name := o.Name
 	if name == "" {
 		_, conf, err := Config(o)
@@ -42,7 +42,7 @@ func (o *Options) past() (*past, error) {
 		}
 		name = conf.Metadata.Name
 	}
-	p := &past{dir: filepath.Join(o.Workdir, name), name: name, o: o}
+	p := &history{dir: filepath.Join(o.Workdir, name), name: name, o: o}
 	var err error
 	if p.Store, err = o.openRecords(p.dir, false, false); errors.Is(err, fs.ErrNotExist) {
 		err = o.noCluster(name)
@@ -61,7 +61,7 @@ func (o *Options) noCluster(name string) error {
 
 // runs are the runs of the cluster, of which there is at least one. A run without an end is "running" when it is the
 // last one and somebody works on the cluster, else "cut off".
-func (p *past) runs() ([]store.Run, error) {
+func (p *history) runs() ([]store.Run, error) {
 	busy := locked(p.dir) // asked before: a run that ends in between has its end
 	runs, err := p.Runs()
 	if err == nil && len(runs) == 0 {
@@ -84,7 +84,7 @@ func result(r store.Run, last bool) string {
 }
 
 // run finds a run; the last one when id is empty.
-func (p *past) run(id string) (store.Run, error) {
+func (p *history) run(id string) (store.Run, error) {
 	runs, err := p.runs()
 	if err != nil {
 		return store.Run{}, err
@@ -101,7 +101,7 @@ func (p *past) run(id string) (store.Run, error) {
 
 // Runs lists the recorded runs of a cluster, oldest first.
 func Runs(o *Options) ([]store.Run, error) {
-	p, err := o.past()
+	p, err := o.history()
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func Runs(o *Options) ([]store.Run, error) {
 // Events reads the events of a run, of the last one when id is empty. With
 // follow it goes on until the run or ctx ends.
 func Events(ctx context.Context, o *Options, id string, follow bool, each func(engine.Event) error) error {
-	p, err := o.past()
+	p, err := o.history()
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func Events(ctx context.Context, o *Options, id string, follow bool, each func(e
 
 // CriticalPath returns the chain of steps that made a run last as long as it did.
 func CriticalPath(o *Options, id string) ([]engine.Leg, error) {
-	p, err := o.past()
+	p, err := o.history()
 	if err != nil {
 		return nil, err
 	}

@@ -45,7 +45,7 @@ func (s *session) record(pipe string, graph *plan.ExecutionGraph) (*record, erro
 	now := time.Now().UTC()
 	run := store.Run{ID: store.ID(now, pipe), Cluster: s.config.Metadata.Name, Pipeline: pipe, Started: now, Missing: s.cluster.Missing()}
 	var rev *store.Revision
-	if pipe == "create" { // what is deleted may differ from what was made
+	if pipe != "delete" { // what is deleted may differ from what was made
 		given, err := s.given, error(nil)
 		if given == nil {
 			given, err = os.ReadFile(s.file)

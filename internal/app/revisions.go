@@ -24,7 +24,7 @@ type Revision struct {
 
 // History lists the configurations that were applied to a cluster, oldest first.
 func History(o *Options) ([]Revision, error) {
-	p, err := o.past()
+	p, err := o.history()
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func differing(was, is []byte) (all []string, err error) {
 // another run, or where to is empty from the one of now. Defaults are filled in. Secrets and the contents of files
 // are told by keyed digests.
 func Diff(ctx context.Context, o *Options, from, to string) (string, error) {
-	p, err := o.past()
+	p, err := o.history()
 	if err != nil {
 		return "", err
 	}
@@ -95,7 +95,7 @@ func unified(from, to string, was, is []byte) string {
 }
 
 // revision finds the configuration that a run applied, by default the last one.
-func (p *past) revision(id string) (store.Revision, error) {
+func (p *history) revision(id string) (store.Revision, error) {
 	all, err := p.Store.History()
 	if err != nil {
 		return store.Revision{}, err

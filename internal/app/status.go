@@ -76,7 +76,7 @@ func Status(ctx context.Context, o Options) (*ClusterStatus, error) {
 	s.cluster.Certs.Existing = true
 	s.cluster.Observed = observe.Look(ctx, s.cluster, s.hosts, failed)
 	is := statusOf(s.cluster, failed)
-	last, err := (&past{s.records, s.dir, s.config.Metadata.Name, s.Options}).run("")
+	last, err := (&history{s.records, s.dir, s.config.Metadata.Name, s.Options}).run("")
 	if err != nil {
 		is.Problems = append(is.Problems, err.Error())
 	} else {

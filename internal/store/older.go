@@ -117,7 +117,7 @@ func takeRun(tx *sql.Tx, at string) error {
 	if err == nil {
 		err = appendTo(tx, run.Seq, events)
 	}
-	if err != nil || run.Pipeline != "create" {
+	if err != nil || run.Pipeline == "delete" {
 		return err
 	}
 	resolved, err := optional(filepath.Join(at, olderResolved))
@@ -181,7 +181,7 @@ func damaged[T any](file string) (value T, err error) {
 // takeApplied notes what was applied last, by the last run that could.
 func takeApplied(tx *sql.Tx, given, resolved []byte) error {
 	var seq sql.NullInt64
-	err := tx.QueryRow("SELECT max(seq) FROM run WHERE record ->> '$.pipeline' = 'create'").Scan(&seq)
+	err := tx.QueryRow("SELECT max(seq) FROM run WHERE record ->> '$.pipeline' <> 'delete'").Scan(&seq)
 	if err == nil && !seq.Valid { // its record is gone
 		var run Run
 		run, err = insert(tx, Run{ID: ID(time.Now(), "create"), Pipeline: "create", Started: time.Now().UTC()}, nil)
