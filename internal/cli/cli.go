@@ -70,6 +70,7 @@ Exit codes:
   1    the work failed
   2    wrong usage or configuration; nothing was touched
   3    a machine is not fit (preflight); nothing was touched
+  10   kubexm plan apply --exit-code: there is something to change
   130  interrupted`
 
 const (
@@ -81,7 +82,7 @@ const (
 
 func (p *program) root() *cobra.Command {
 	root := p.group("kubexm", "Production Kubernetes from bare Linux machines",
-		p.createCommand(), p.deleteCommand(), p.planCommand(), p.installCommand(), p.downloadCommand(), p.importCommand(), p.buildCommand(),
+		p.createCommand(), p.applyCommand(), p.deleteCommand(), p.planCommand(), p.installCommand(), p.downloadCommand(), p.importCommand(), p.buildCommand(),
 		p.imagesCommand(), p.registryCommand(),
 		p.preflightCommand(), p.statusCommand(), p.runsCommand(), p.eventsCommand(),
 		p.configCommand(), p.completionCommand(), p.versionCommand())

@@ -145,6 +145,11 @@ func (p *program) confirmDelete(ctx context.Context, named string) error {
 // typeName lets the user of a terminal type the name of the cluster; anything else is a no.
 func (p *program) typeName(ctx context.Context, name string) error {
 	fmt.Fprint(p.err, "Type the name of the cluster to go on: ")
+	return p.typed(ctx, name)
+}
+
+// typed reads a line from a terminal; another one than is wanted is a no.
+func (p *program) typed(ctx context.Context, want string) error {
 	answer := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(p.in).ReadString('\n') // an end of input is a no
@@ -155,7 +160,7 @@ func (p *program) typeName(ctx context.Context, name string) error {
 		fmt.Fprintln(p.err)
 		return ctx.Err()
 	case typed := <-answer:
-		if typed != name {
+		if typed != want {
 			return errDeclined
 		}
 		return nil

@@ -56,5 +56,6 @@ either case.`,
 		}
 		return graph.WriteText(p.out)
 	}
+	cmd.AddCommand(p.planApplyCommand())
 	return cmd
 }

@@ -100,9 +100,9 @@ func EtcdMember(c *cluster.Cluster, host string, etcd Etcd) step.Step {
 
 func (p Pods) String() string { return "static pods of " + p.What }
 
-// running tells of each process of a name, which is the argument, with which digest it was started.
-const running = `running() { for p in /proc/[0-9]*; do if read -r n <"$p/comm" && [ "$n" = "$1" ]; then
-tr '\0' '\n' <"$p/environ" | grep '^KUBEXM_DIGEST=' || echo KUBEXM_DIGEST=; fi; done 2>/dev/null; true; }
+// running tells of each process of a name, which is the argument, with which digest it was started; pids which they are.
+const running = `running() { for p in $(pids "$1"); do tr '\0' '\n' <"$p/environ" | grep '^KUBEXM_DIGEST=' || echo KUBEXM_DIGEST=; done 2>/dev/null; true; }
+pids() { for p in /proc/[0-9]*; do if read -r n <"$p/comm" && [ "$n" = "$1" ]; then echo "$p"; fi; done 2>/dev/null; true; }
 `
 
 // Precheck reads the manifests and asks the processes, in one round trip.
@@ -177,9 +177,11 @@ func manifest(pod string) string { return manifestDir + "/" + pod + ".yaml" }
 // for restorePods. Both leave the manifest that kubeadm made, which is the one that is known.
 const renewPods = `renew() { f=` + manifestDir + `/$1.yaml; k=` + madeDir + `; mkdir -p $k/old
 if [ -e $k/$1.yaml ]; then cp -p $k/$1.yaml $k/old/$1.yaml; elif [ -e $f ]; then cp -p $f $k/old/$1.yaml; fi
+rm -f $k/.was; if [ -e $f ]; then cp -p $f $k/.was; fi; was=$(pids $2)
 ` + exclusive + `init phase $3 --config ` + configPath + ` >&2
 cp -p $f $k/.$1; mv -f $k/.$1 $k/$1.yaml; i=0
-until [ "$(running $2)" = "KUBEXM_DIGEST=$4" ]; do i=$((i+1))
+if cmp -s $f $k/.was; then was=; fi; rm -f $k/.was
+until [ "$(running $2)" = "KUBEXM_DIGEST=$4" ] && [ "$(pids $2)" != "$was" ]; do i=$((i+1))
 if [ $i -gt 600 ]; then echo "$1 was not started from its new manifest within 2 minutes" >&2; exit 1; fi; sleep 0.2; done; }
 `
 

@@ -1,0 +1,163 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
+)
+
+// exitPending is the exit code of a plan that finds something to change, where --exit-code asks for it.
+const exitPending = 10
+
+func (p *program) applyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "apply [PLAN]", Short: "Bring a running cluster to what its configuration says", GroupID: groupCluster,
+		Long: `Compare what was last applied, what the configuration says now, and what is there,
+and change what differs: also what somebody has changed by hand.
+
+What has a quorum or an endpoint behind it is changed on one machine after the
+other, each only when all are healthy. Before anything that runs is started anew it
+asks for confirmation on a terminal; elsewhere --yes is needed.
+
+PLAN is a file that kubexm plan apply --out has written: it is applied only if it is
+still what would be done.`,
+		Example: `  kubexm plan apply --name prod --diff
+  kubexm apply --name prod
+  kubexm plan apply --name prod --out prod.plan && kubexm apply prod.plan --name prod --yes
+  kubexm apply --name prod --resume`,
+		Args: arguments(1), PreRunE: p.chosen,
+	}
+	format := p.createFlags(cmd)
+	yes := cmd.Flags().BoolP("yes", "y", false, "do not ask before services are started anew")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var saved *app.Proposal
+		if len(args) > 0 {
+			var err error
+			if saved, err = app.LoadPlan(args[0]); err != nil {
+				return err
+			}
+		}
+		confirm := func(ctx context.Context, what *app.Proposal) error {
+			switch {
+			case *yes:
+				return nil
+			case !terminal(p.in):
+				err := fmt.Errorf("applying this to cluster %s starts services anew (%s), and there is no terminal to ask on", what.Cluster, restarts(what))
+				return usage(fault.Advise(err, "look at it with: kubexm plan apply; then add --yes"))
+			}
+			if err := p.writeProposal(p.err, what, false); err != nil {
+				return err
+			}
+			return p.agree(ctx)
+		}
+		return p.operate(cmd, format.value, func(ctx context.Context, o app.Options) (*app.Result, error) { return app.Apply(ctx, o, saved, confirm) })
+	}
+	return cmd
+}
+
+// agree lets the user of a terminal type yes; anything else is a no.
+func (p *program) agree(ctx context.Context) error {
+	fmt.Fprint(p.err, "Type yes to go on: ")
+	return p.typed(ctx, "yes")
+}
+
+func (p *program) planApplyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "apply", Short: "Show what bringing a running cluster to its configuration would change",
+		Long: `Compare what was last applied, what the configuration says now, and what is there.
+Nothing is changed. WHY says what made a step necessary: the file, drift (somebody
+changed it by hand, or a run was cut off), or both.`,
+		Example: `  kubexm plan apply --name prod
+  kubexm plan apply --name prod --diff
+  kubexm plan apply --name prod --out prod.plan
+  kubexm plan apply --name prod --exit-code >/dev/null || echo "not as configured"`,
+		Args: arguments(0), PreRunE: p.chosen,
+	}
+	format := output(cmd, "text", "json")
+	p.skipFlag(cmd)
+	p.missingFlag(cmd)
+	diff := cmd.Flags().Bool("diff", false, "show what would change on each machine")
+	out := cmd.Flags().String("out", "", "file to save the plan in, for kubexm apply")
+	code := cmd.Flags().Bool("exit-code", false, fmt.Sprintf("exit with %d when there is something to change", exitPending))
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		p.options.Notice = p.notice
+		found, err := app.PlanApply(cmd.Context(), p.options)
+		if err != nil {
+			return err
+		}
+		if *out != "" {
+			if err := app.SavePlan(*out, found); err != nil {
+				return err
+			}
+			p.notice("saved: apply it with kubexm apply " + *out)
+		}
+		if format.value == "json" {
+			err = p.print("json", found)
+		} else {
+			err = p.writeProposal(p.out, found, *diff)
+		}
+		if err == nil && *code && !found.Empty() {
+			p.answered = true
+			err = fault.Exit(errors.New("there is something to change"), exitPending)
+		}
+		return err
+	}
+	return cmd
+}
+
+// writeProposal shows what an apply would do.
+func (p *program) writeProposal(to io.Writer, what *app.Proposal, diff bool) error {
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	if len(what.Changes) > 0 {
+		fmt.Fprintf(w, "The configuration changed:\n")
+		for _, c := range what.Changes {
+			fmt.Fprintf(w, "  %s\t(%s)\n", c, c.Way)
+		}
+		fmt.Fprintln(w)
+	}
+	if what.Empty() {
+		fmt.Fprintf(w, "Nothing to change: cluster %s is as its configuration says.\n", what.Cluster)
+		return w.Flush()
+	}
+	fmt.Fprintf(w, "HOST\tWHY\tCHANGES\tRESTARTS\n")
+	for _, s := range what.Steps {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Host, s.Why, s.What, strings.Join(s.Restarts, ", "))
+		if diff {
+			if err := w.Flush(); err != nil {
+				return err
+			}
+			for l := range strings.Lines(strings.TrimSuffix(s.Diff, "\n")) {
+				fmt.Fprintf(to, "    %s\n", strings.TrimSuffix(l, "\n"))
+			}
+		}
+	}
+	fmt.Fprintln(w)
+	if len(what.Restarts) > 0 {
+		fmt.Fprintf(w, "Started anew: %s.\n", restarts(what))
+	}
+	if what.Away != "" {
+		fmt.Fprintf(w, "The API may be away %s.\n", what.Away)
+	}
+	if len(what.Missing) > 0 {
+		fmt.Fprintf(w, "Left out, as they cannot be reached: %s.\n", human.Names(what.Missing, 10))
+	}
+	return w.Flush()
+}
+
+// restarts lists what is started anew, and where.
+func restarts(what *app.Proposal) string {
+	var all []string
+	for _, r := range what.Restarts {
+		all = append(all, r.Service+" on "+human.Names(r.Hosts, 10))
+	}
+	return strings.Join(all, "; ")
+}
