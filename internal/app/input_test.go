@@ -36,12 +36,6 @@ func (a *attempt) told(err error) string {
 	return regexp.MustCompile(`\d{8}T\d{6}\.\d{3}Z`).ReplaceAllString(text, "TIME")
 }
 
-// holder is this process, as it is told of who holds a lock.
-func holder() string {
-	host, _ := os.Hostname()
-	return fmt.Sprintf("process %d on %s", os.Getpid(), host)
-}
-
 // leaves are the texts of all errors that are joined in err.
 func leaves(err error) (texts []string) {
 	joined, ok := err.(interface{ Unwrap() []error })

@@ -3,6 +3,7 @@ package app_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -104,4 +105,10 @@ func (w *world) later(year string) {
 		w.must(os.WriteFile(f, bytes.ReplaceAll(text, []byte(id[:4]), []byte(year)), 0o600))
 		w.must(os.Rename(filepath.Dir(f), filepath.Join(filepath.Dir(filepath.Dir(f)), year+id[4:])))
 	}
+}
+
+// holder is this process, as it is told of who holds a lock.
+func holder() string {
+	host, _ := os.Hostname()
+	return fmt.Sprintf("process %d on %s", os.Getpid(), host)
 }
