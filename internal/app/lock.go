@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/durable"
 	"github.com/kubexm/kubexm/pkg/util/fault"
@@ -52,10 +53,11 @@ func (s *session) lock() error {
 		time.Sleep(20 * time.Millisecond)
 	}
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		holder, _ := os.ReadFile(path) // only to be told
-		who, _, _ := strings.Cut(string(holder), "\n")
 		f.Close()
-		err := fmt.Errorf("another kubexm is at work on cluster %s: %s", s.config.Metadata.Name, who)
+		err := fmt.Errorf("another kubexm is at work on cluster %s", s.config.Metadata.Name)
+		if held := s.heldBy(); held != nil {
+			err = fmt.Errorf("%w: %s", err, held)
+		}
 		return fault.Advise(err, "wait until it has ended")
 	}
 	if err != nil {
@@ -66,8 +68,14 @@ func (s *session) lock() error {
 		f.Close()
 		return durable.Advise(fmt.Errorf("locking %s: %w", path, err))
 	}
-	s.release = func() { f.Close() }
-	return nil
+	s.release, s.alone = func() { f.Close() }, true
+	if err = s.remember(true); err == nil {
+		err = s.records.Lease(leaseCluster, holder(), 0) // the kernel guards it
+	}
+	if err != nil {
+		s.close()
+	}
+	return err
 }
 
 // take writes into the lock file whose it is now. The token for the locks of hosts stays the same: that of a run which
@@ -218,4 +226,24 @@ func Unlock(ctx context.Context, o Options, sure func([]Locked) error) ([]Locked
 		return r.Unlock(ctx, "")
 	})
 	return all, joined(failed)
+}
+
+// leaseCluster is the lease of who works on the cluster.
+const leaseCluster = "cluster"
+
+// holder is this process, as others are told of it.
+func holder() string {
+	host, _ := os.Hostname() // without one the number has to do
+	return fmt.Sprintf("process %d on %s", os.Getpid(), host)
+}
+
+// heldBy is who works on the cluster; nil: not known.
+func (s *session) heldBy() *store.Held {
+	records, err := s.openRecords(s.dir, false, false)
+	if err != nil {
+		return nil
+	}
+	defer records.Close()
+	held, _ := records.Holder(leaseCluster) // only to be told
+	return held
 }
