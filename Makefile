@@ -67,8 +67,12 @@ bench: build ## the numbers of docs/benchmarks.md
 	$(GO) run ./test/bench
 
 .PHONY: lint
-lint: ## golangci-lint, as pinned in tools/go.mod
+lint: lint-scripts ## golangci-lint, as pinned in tools/go.mod, and shellcheck
 	$(GO) tool -modfile=tools/go.mod golangci-lint run
+
+.PHONY: lint-scripts
+lint-scripts: deps # what hosts run
+	shellcheck $$(git ls-files 'pkg/*.sh' 'hack/*.sh')
 
 .PHONY: generate docs
 generate: ## what is generated from the code: JSON Schema, reference of the command line

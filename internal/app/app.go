@@ -13,6 +13,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/config"
@@ -46,6 +47,8 @@ type Options struct {
 	Sink   func(engine.Event)                           // told every event of the run, one at a time; nil: nobody
 	Stop   <-chan struct{}                              // closed: stop cleanly
 
+	Store store.Options // how what is remembered of clusters is opened
+
 	// Here reaches the machine that finds out which packages operating systems have. nil: this one.
 	Here connector.Connector
 	// Dial reaches a host. nil: by SSH, as configured.
@@ -63,13 +66,19 @@ type session struct {
 	*Options
 	config  *v1alpha1.Cluster
 	file    string          // the configuration was read from
+	given   []byte          // its text, where it was read from the records
 	built   bool            // all is there that hosts get from this machine: nothing is to be fetched
 	dir     string          // of the cluster on the control machine
+	alone   bool            // the cluster's lock is held
+	records store.Store     // nil: not opened
 	source  v1alpha1.Source // with its secrets, once something may be fetched
 	cluster *cluster.Cluster
 	mu      sync.Mutex // guards what many goroutines gather
 	hosts   map[string]*runner.Runner
 	release func()
+
+	exclusive bool          // hosts are changed: their locks are taken
+	holder    runner.Holder // of the locks, once the local one is taken
 
 	bastions map[connector.SSHConfig]func() (connector.Connector, error)
 }
@@ -95,38 +104,63 @@ func (o *Options) where() string {
 }
 
 // configFile finds the configuration: the file asked for, else that of the
-// name, else the one the cluster was last made with.
-func (o *Options) configFile() (string, error) {
+// name, else the one the cluster was last made with, whose text it returns.
+func (o *Options) configFile() (file string, given []byte, err error) {
 	if o.File != "" {
-		return o.File, nil
+		return o.File, nil, nil
 	}
 	if o.Name == "" {
-		return "", fault.Exit(errors.New("no cluster is named: give --name NAME (for conf/NAME/cluster.yaml) or -f FILE"), fault.ExitUsage)
+		return "", nil, fault.Exit(errors.New("no cluster is named: give --name NAME (for conf/NAME/cluster.yaml) or -f FILE"), fault.ExitUsage)
 	}
-	file := filepath.Join("conf", o.Name, "cluster.yaml")
-	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		adopted := filepath.Join(o.Workdir, o.Name, adoptedFile)
-		if _, err := os.Stat(adopted); err == nil {
-			return adopted, nil
-		}
+	file = filepath.Join("conf", o.Name, "cluster.yaml")
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		return file, nil, nil
 	}
-	return file, nil
+	is, err := o.applied(o.Name)
+	if is == nil || len(is.Given) == 0 {
+		return file, nil, err
+	}
+	return "configuration of " + is.Run.ID, is.Given, nil
+}
+
+// applied is the configuration that a cluster was last made with; nil where there is none.
+func (o *Options) applied(name string) (*store.Revision, error) {
+	records, err := o.openRecords(filepath.Join(o.Workdir, name), false, false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil //nolint:nilnil // there is no cluster
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer records.Close()
+	return records.Applied()
 }
 
 // Config reads and checks the configuration, and returns where it is. No host is
 // asked, no password is looked up.
 func Config(o *Options) (file string, conf *v1alpha1.Cluster, err error) {
-	if file, err = o.configFile(); err != nil {
-		return "", nil, err
+	file, _, conf, err = o.read()
+	return file, conf, err
+}
+
+// read is Config that returns the text, too, where that is in the records.
+func (o *Options) read() (file string, given []byte, conf *v1alpha1.Cluster, err error) {
+	if file, given, err = o.configFile(); err != nil {
+		return "", nil, nil, err
 	}
-	conf, warnings, err := config.Load(file)
+	var warnings config.Errors
+	if given == nil {
+		conf, warnings, err = config.Load(file)
+	} else {
+		conf, warnings, err = config.Parse(file, given)
+	}
 	for _, w := range warnings {
 		o.notice("warning: %s", w)
 	}
 	if err == nil && o.Name != "" && conf.Metadata.Name != o.Name {
 		err = fault.Exit(fmt.Errorf("%s describes cluster %q, --name says %q", file, conf.Metadata.Name, o.Name), fault.ExitUsage)
 	}
-	return file, conf, err
+	return file, given, conf, err
 }
 
 // open loads the configuration. It asks no host.
@@ -134,7 +168,7 @@ func open(ctx context.Context, o *Options) (*session, error) {
 	if err := o.checkSkipped(); err != nil {
 		return nil, err
 	}
-	file, conf, err := Config(o)
+	file, given, conf, err := o.read()
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +183,7 @@ func open(ctx context.Context, o *Options) (*session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the work directory: %w", err)
 	}
-	return &session{Options: o, config: conf, file: file, dir: filepath.Join(work, conf.Metadata.Name), source: v1alpha1.Source{Offline: true}, release: func() {}}, nil
+	return &session{Options: o, config: conf, file: file, given: given, dir: filepath.Join(work, conf.Metadata.Name), source: v1alpha1.Source{Offline: true}, release: func() {}}, nil
 }
 
 // resolveSource reads the secrets of a source, which only what fetches needs.
@@ -185,7 +219,10 @@ func (s *session) connect(ctx context.Context) (err error) {
 
 // reach is connect, with the hosts that cannot be reached or asked left out.
 func (s *session) reach(ctx context.Context) (failed []*HostError, err error) {
-	failed, facts := s.ask(ctx)
+	failed, facts, err := s.ask(ctx)
+	if err != nil {
+		return nil, err
+	}
 	store, err := openStore(filepath.Dir(s.dir), s.source)
 	if err != nil {
 		return failed, err
@@ -195,13 +232,20 @@ func (s *session) reach(ctx context.Context) (failed []*HostError, err error) {
 }
 
 // ask connects to all hosts and gathers their facts.
-func (s *session) ask(ctx context.Context) (failed []*HostError, facts map[string]*runner.Facts) {
+func (s *session) ask(ctx context.Context) (failed []*HostError, facts map[string]*runner.Facts, err error) {
 	failed = s.dialAll(ctx)
+	if err := s.lockHosts(ctx); err != nil {
+		return nil, nil, err
+	}
 	facts, mute := s.gather(ctx)
-	if err := s.keepFacts(facts); err != nil {
+	err = s.remember(true)
+	if err == nil { // nothing is owed to it: install looks itself
+		err = s.records.KeepFacts(facts)
+	}
+	if err != nil {
 		s.notice("warning: what is known of the hosts cannot be kept for a later build: %v", err)
 	}
-	return append(failed, mute...), facts
+	return append(failed, mute...), facts, nil
 }
 
 // plan makes the graph of a pipeline.
@@ -217,8 +261,15 @@ func (s *session) plan(make func(*cluster.Cluster) plan.Pipeline) (*plan.Executi
 	return graph, nil
 }
 
-// close ends all connections and lets go of the lock.
+// close lets go of the locks and ends all connections.
 func (s *session) close() {
+	if s.records != nil {
+		if s.alone {
+			_ = s.records.Release(leaseCluster, holder()) // the next one takes it in any case
+		}
+		_ = s.records.Close() // all was committed
+	}
+	s.release()
 	for _, h := range s.hosts {
 		_ = h.Close() // nothing is owed to a connection that is given up
 	}
@@ -227,7 +278,6 @@ func (s *session) close() {
 			_ = c.Close()
 		}
 	}
-	s.release()
 }
 
 // RoundTrips returns how often each host was asked something.

@@ -131,6 +131,7 @@ func (o *Options) living(ctx context.Context) (*session, *plan.ExecutionGraph, e
 	if err != nil {
 		return nil, nil, err
 	}
+	s.exclusive = !o.DryRun
 	graph, err := s.planLiving(ctx)
 	if err != nil {
 		s.close()
@@ -144,6 +145,9 @@ func (s *session) planLiving(ctx context.Context) (*plan.ExecutionGraph, error) 
 		return nil, err
 	}
 	if err := s.checkBegin(ctx, "apply"); err != nil {
+		return nil, err
+	}
+	if err := s.lockFresh(ctx); err != nil {
 		return nil, err
 	}
 	if !s.cluster.Lives() {

@@ -3,7 +3,6 @@ package app
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -26,16 +25,8 @@ import (
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
-const (
-	// factsFile holds what was last known of the hosts: a build asks none.
-	factsFile = "facts.json"
-
-	// builtFile lists the directories that builds have written.
-	builtFile = "built.json"
-
-	// objectsDir holds the objects of Kubernetes that a build renders, beside the directories of hosts.
-	objectsDir = "objects"
-)
+// objectsDir holds the objects of Kubernetes that a build renders, beside the directories of hosts.
+const objectsDir = "objects"
 
 // Built is what a build wrote.
 type Built struct {
@@ -67,7 +58,7 @@ func Build(ctx context.Context, o Options) (*Built, error) {
 	if err := s.checkUnchanged(refused); err != nil {
 		return nil, err
 	}
-	facts, err := s.lastFacts()
+	facts, err := s.records.Facts()
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +200,7 @@ func differ(dir string, files map[string]step.File) (differences []string, err e
 // writeBuilt brings the directories of hosts to what was rendered, and tells how many files of each changed.
 func (s *session) writeBuilt(files rendered) (map[string]int, error) {
 	changed := map[string]int{}
-	was, err := s.builtDirs()
+	was, err := s.records.Built()
 	if err != nil {
 		return nil, err
 	}
@@ -218,12 +209,8 @@ func (s *session) writeBuilt(files rendered) (map[string]int, error) {
 			return nil, fmt.Errorf("removing what was built for %s: %w", dir, err)
 		}
 	}
-	text, err := json.Marshal(append(s.cluster.All(), objectsDir))
-	if err == nil {
-		err = durable.Write(filepath.Join(s.dir, builtFile), text)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("noting what is built: %w", err)
+	if err := s.records.KeepBuilt(append(s.cluster.All(), objectsDir)); err != nil {
+		return nil, err
 	}
 	for _, host := range slices.Sorted(maps.Keys(files)) {
 		dir := filepath.Join(s.dir, host)
@@ -237,15 +224,6 @@ func (s *session) writeBuilt(files rendered) (map[string]int, error) {
 		changed[host] = len(differences)
 	}
 	return changed, nil
-}
-
-// builtDirs are the directories that builds have written.
-func (s *session) builtDirs() (dirs []string, err error) {
-	file := filepath.Join(s.dir, builtFile)
-	if err := readNote(file, &dirs); err != nil {
-		return nil, fault.Advise(fmt.Errorf("reading what was built: %w", err), "delete "+file+" and the directories of hosts beside it, and build again")
-	}
-	return dirs, nil
 }
 
 // stale are those of the directories that belong to nobody now.
@@ -272,7 +250,7 @@ func writeTree(dir string, files map[string]step.File) error {
 
 // checkBuilt refuses to install anything but what was built.
 func (s *session) checkBuilt(files rendered) error {
-	was, err := s.builtDirs()
+	was, err := s.records.Built()
 	if err != nil {
 		return err
 	}
@@ -298,40 +276,4 @@ func (s *session) checkBuilt(files rendered) error {
 	}
 	err = fmt.Errorf("what was built in %s is not what this configuration makes of these hosts:\n  %s", s.dir, joinLines(wrong))
 	return fault.Exit(fault.Advise(err, "nothing was touched. Change the configuration, not what was built. Build again, which now knows the hosts as they are: kubexm build cluster"+s.Which()), fault.ExitUsage)
-}
-
-// lastFacts returns what was last known of hosts.
-func (s *session) lastFacts() (map[string]*runner.Facts, error) {
-	all := map[string]*runner.Facts{}
-	file := filepath.Join(s.dir, factsFile)
-	if err := readNote(file, &all); err != nil {
-		return nil, fault.Advise(fmt.Errorf("reading what was last known of the hosts: %w", err), "delete "+file+": kubexm preflight makes it anew")
-	}
-	return all, nil
-}
-
-// readNote reads a file of JSON into a value, which stays as it is where there is no file.
-func readNote[T any](file string, into *T) error {
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(text, into)
-}
-
-// keepFacts notes what is known of hosts now. Nothing is owed to it: install looks itself.
-func (s *session) keepFacts(now map[string]*runner.Facts) error {
-	all, err := s.lastFacts()
-	if err != nil {
-		all = map[string]*runner.Facts{}
-	}
-	maps.Copy(all, now)
-	text, err := json.Marshal(all)
-	if err == nil {
-		err = durable.Write(filepath.Join(s.dir, factsFile), text)
-	}
-	return err
 }

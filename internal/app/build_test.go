@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/util/fault"
@@ -83,7 +84,8 @@ func builds(t *testing.T, w *world) {
 		t.Errorf("a difference to a secret: %v", err)
 	}
 	build(true, false)
-	w.must(errors.Join(os.Mkdir(filepath.Join(dir, "node9"), 0o700), os.WriteFile(filepath.Join(dir, "built.json"), []byte(`["node1","node9","objects"]`), 0o600)))
+	w.must(os.Mkdir(filepath.Join(dir, "node9"), 0o700))
+	w.records(func(_ string, st store.Store) { w.must(st.KeepBuilt([]string{"node1", "node9", "objects"})) })
 	refused("node9: was built, and is no host")
 	build(true, false)
 	if _, err := os.Stat(filepath.Join(dir, "node9")); err == nil {

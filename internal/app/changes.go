@@ -15,16 +15,11 @@ import (
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
-const (
-	// resolvedFile is the configuration that the cluster was last made with, as config.Resolved writes it: with all
-	// defaults, so that what another kubexm takes for a default is no change.
-	resolvedFile = "resolved.yaml"
+// contentKey is the key of the digests in recorded configurations.
+const contentKey = "content.key"
 
-	// contentKey is the key of the digests in it.
-	contentKey = "content.key"
-)
-
-// resolved is the configuration of now as it is recorded. Where the key is lost, what was recorded with it cannot be
+// resolved is the configuration of now as it is recorded: with all defaults, so that what another kubexm takes for a
+// default is no change. Where the key is lost, what was recorded with it cannot be
 // told apart from what is there now: only a record makes a new one.
 func (s *session) resolved(record bool) ([]byte, error) {
 	path := filepath.Join(s.dir, contentKey)
@@ -42,17 +37,14 @@ func (s *session) resolved(record bool) ([]byte, error) {
 }
 
 // configs are the configuration that the cluster was last made with and the one of now. The first is nil where
-// there is none, or none any more: a power cut may have emptied its file.
+// there is none, or none any more: a power cut may have taken it from an older version.
 func (s *session) configs() (was, is []byte, err error) {
-	was, err = os.ReadFile(filepath.Join(s.dir, resolvedFile))
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(was) == 0 {
-		return nil, nil, nil
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("reading the configuration that the cluster was last made with: %w", err)
+	applied, err := s.records.Applied()
+	if err != nil || applied == nil || len(applied.Resolved) == 0 {
+		return nil, nil, err
 	}
 	is, err = s.resolved(false)
-	return was, is, err
+	return applied.Resolved, is, err
 }
 
 // changes compares the configuration with the one that the cluster was last made with; nil where there is none.
@@ -66,7 +58,7 @@ func (s *session) changes() ([]config.Change, error) {
 	if err != nil || !slices.ContainsFunc(all, config.Change.Gone) {
 		return all, err
 	}
-	reached, err := touched(s.dir)
+	reached, err := s.touched()
 	return slices.DeleteFunc(all, func(c config.Change) bool {
 		_, known := reached[c.Host]
 		return c.Gone() && len(reached) > 0 && !known
@@ -100,7 +92,7 @@ func (s *session) checkUnchanged(impossible func(config.Change) bool) error {
 		return nil
 	}
 	err = fmt.Errorf("the configuration changed in what a cluster cannot change after it was begun:\n  %s", joinLines(lines))
-	return fault.Exit(fault.Advise(err, "put the old values back ("+filepath.Join(s.dir, adoptedFile)+" has them), or delete the cluster first"), fault.ExitUsage)
+	return fault.Exit(fault.Advise(err, "put the old values back (kubexm config diff"+s.Which()+" shows them), or delete the cluster first"), fault.ExitUsage)
 }
 
 // sameConfig refuses to resume with another configuration than the one begun with; how kubexm works, and gets to the

@@ -324,7 +324,7 @@ func Prune(ctx context.Context, o Options, sel Selection) ([]resource.Pruned, er
 	if err != nil {
 		return nil, err
 	}
-	files, err := o.described()
+	described, err := o.described()
 	if err != nil {
 		return nil, err
 	}
@@ -332,17 +332,16 @@ func Prune(ctx context.Context, o Options, sel Selection) ([]resource.Pruned, er
 		archs = Archs()
 	}
 	var all []*cluster.Cluster
-	for _, f := range files {
-		one := Options{File: f, Workdir: o.Workdir}
-		confs, err := one.selected(&Selection{Archs: archs})
+	for _, d := range described {
+		conf, err := d.conf, d.err
 		if err == nil {
-			confs[0].Spec.Source.Offline = true
+			conf.Spec.Source.Offline = true
 			var some []*cluster.Cluster
-			some, err = o.onArchs(confs[0], store, archs)
+			some, err = o.onArchs(conf, store, archs)
 			all = append(all, some...)
 		}
 		if err != nil {
-			return nil, fault.Advise(fmt.Errorf("what the cluster of %s needs cannot be told: %w", f, err), "repair that configuration, or name the one cluster that counts with --name")
+			return nil, fault.Advise(fmt.Errorf("what the cluster of %s needs cannot be told: %w", d.file, err), "repair that configuration, or name the one cluster that counts with --name")
 		}
 	}
 	made, err := filesBelow(o.Workdir, "lock")
@@ -365,21 +364,46 @@ func Prune(ctx context.Context, o Options, sel Selection) ([]resource.Pruned, er
 	return store.Prune(ctx, append(keep, packages...), o.DryRun)
 }
 
-// described are the configurations of the cluster that is named, else of all clusters.
-func (o *Options) described() ([]string, error) {
+// description is a configuration that was read, or why it was not.
+type description struct {
+	file string
+	conf *v1alpha1.Cluster
+	err  error
+}
+
+// described are the configurations of the cluster that is named, else of all clusters: those in conf, and those that
+// were made in the work directory.
+func (o *Options) described() (all []description, err error) {
 	if o.Name != "" || o.File != "" {
-		file, err := o.configFile()
-		return []string{file}, err
+		file, conf, err := Config(&Options{Name: o.Name, File: o.File, Workdir: o.Workdir, Store: o.Store})
+		return []description{{file, conf, err}}, nil
 	}
-	described, err1 := filesBelow("conf", "cluster.yaml")
-	made, err2 := filesBelow(o.Workdir, adoptedFile)
+	files, err1 := filesBelow("conf", "cluster.yaml")
+	made, err2 := Clusters(o.Workdir)
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, fmt.Errorf("looking for clusters: %w", err)
 	}
-	files := slices.Concat(described, made)
-	if len(files) == 0 {
+	for _, f := range files {
+		conf, _, err := config.Load(f)
+		all = append(all, description{f, conf, err})
+	}
+	for _, name := range made {
+		is, err := o.applied(name)
+		if is == nil && err == nil {
+			continue
+		}
+		d := description{file: filepath.Join(o.Workdir, name), err: err}
+		if err == nil {
+			text := is.Given
+			if len(text) == 0 { // lost by an older version: secrets do not count here
+				text = is.Resolved
+			}
+			d.conf, _, d.err = config.Parse("configuration of "+is.Run.ID, text)
+		}
+		all = append(all, d)
+	}
+	if len(all) == 0 {
 		return nil, fault.Exit(fault.Advise(errors.New("there is no cluster, here or in "+o.Workdir+": all of the store would go"), "name the cluster that counts with --name or -f"), fault.ExitUsage)
 	}
-	slices.Sort(files)
-	return slices.Compact(files), nil
+	return all, nil
 }

@@ -2,7 +2,6 @@ package app_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
@@ -83,7 +83,7 @@ func ended(t *testing.T, name, config string) (e ending) {
 		}
 		res, err := w.attempt(t.Context()).create()
 		w.must(err)
-		e.nodes, e.scripts, e.objects = res.Summary.Total, int(scripts.Count()), w.objects()
+		e.nodes, e.scripts, e.objects = res.Summary.Total, int(scripts.Count())-len(w.hosts), w.objects() // whether it removes its locks is no matter
 		w.must(os.CopyFS(e.certs, os.DirFS(filepath.Join(w.dir, name, "certs"))))
 		for n, h := range w.hosts {
 			e.commands[n], e.hosts[n] = int(h.Cut.Count()), joined.ReplaceAllString(h.Snapshot(), "$1")
@@ -158,32 +158,14 @@ func eachMoment(t *testing.T, most int, last func(ending) int, test func(*testin
 func (w *world) resume(ctx context.Context) {
 	w.Helper()
 	a := w.attempt(ctx)
-	runs, err := app.Runs(&a.Options)
-	w.must(err)
-	a.Resume = len(runs) > 0
+	w.records(func(_ string, st store.Store) {
+		runs, err := st.Runs()
+		w.must(err)
+		a.Resume = len(runs) > 0
+	})
 	if _, err := a.create(); err != nil {
 		w.Fatalf("resuming: %v", err)
 	}
-}
-
-// unfinished gives the record of the last run the form that a killed one leaves.
-func (w *world) unfinished() {
-	files, err := filepath.Glob(filepath.Join(w.dir, "*", "runs", "*", "run.json"))
-	w.must(err)
-	if len(files) == 0 {
-		return // it was killed before it began
-	}
-	last := files[len(files)-1]
-	data, err := os.ReadFile(last)
-	w.must(err)
-	var record map[string]any
-	w.must(json.Unmarshal(data, &record))
-	for _, k := range []string{"ended", "result", "error"} {
-		delete(record, k)
-	}
-	data, err = json.Marshal(record)
-	w.must(err)
-	w.must(os.WriteFile(last, data, 0o600))
 }
 
 // TestKilledAtNode kills kubexm when it begins a node of the graph, each in turn, with

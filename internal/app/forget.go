@@ -44,7 +44,7 @@ func (s *session) confirmUnseen(ctx context.Context, failed []*HostError) error 
 // archive moves what is needed to reach and keep a cluster that may still run on hosts to a place of its own.
 func (s *session) archive(hosts []string) error {
 	to := ""
-	for _, f := range []string{"certs", "admin.conf", adoptedFile, resolvedFile} {
+	for _, f := range []string{"certs", "admin.conf"} {
 		from := filepath.Join(s.dir, f)
 		if _, err := os.Lstat(from); errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -60,6 +60,13 @@ func (s *session) archive(hosts []string) error {
 		}
 	}
 	if to != "" {
+		applied, err := s.records.Applied()
+		if err == nil && applied != nil {
+			err = durable.Write(filepath.Join(to, "cluster.yaml"), applied.Given)
+		}
+		if err != nil {
+			return fmt.Errorf("archiving the cluster's configuration: %w", err)
+		}
 		s.notice("warning: the cluster may still run on %s: its keys, kubeconfig and configuration are kept in %s; once it is gone for good: rm -r %s",
 			human.Names(hosts, 10), to, runner.Quote(to))
 	}
@@ -83,14 +90,14 @@ func (s *session) newArchive() (string, error) {
 // forget removes what a deleted cluster leaves on the control machine, but for
 // the record of its runs and the host keys of its machines.
 func (s *session) forget() error {
-	built, err := s.builtDirs()
+	built, err := s.records.Built()
 	if err != nil {
 		return err
 	}
-	for _, f := range slices.Concat(s.cluster.All(), s.stale(built), []string{"certs", "admin.conf", adoptedFile, resolvedFile, contentKey, factsFile, builtFile, objectsDir}) {
+	for _, f := range slices.Concat(s.cluster.All(), s.stale(built), []string{"certs", "admin.conf", contentKey, objectsDir}) {
 		if err := os.RemoveAll(filepath.Join(s.dir, f)); err != nil {
 			return fmt.Errorf("removing what belonged to the cluster: %w", err)
 		}
 	}
-	return nil
+	return s.records.Forget() // last: until then it is known what there is to remove
 }

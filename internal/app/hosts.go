@@ -82,19 +82,10 @@ const patience = time.Minute
 // gather reads the facts of all hosts that are connected.
 func (s *session) gather(ctx context.Context) (facts map[string]*runner.Facts, failed []*HostError) {
 	facts = map[string]*runner.Facts{}
-	failed = s.each(func(h *v1alpha1.Host) error {
-		s.mu.Lock()
-		r := s.hosts[h.Name]
-		s.mu.Unlock()
-		if r == nil {
-			return nil
-		}
-		ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer in %s", patience))
-		defer cancel()
+	failed = s.eachConnected(ctx, patience, func(ctx context.Context, r *runner.Runner) error {
+		hosts := s.config.Spec.Hosts
+		h := &hosts[slices.IndexFunc(hosts, func(h v1alpha1.Host) bool { return h.Name == r.Host })]
 		f, err := r.Facts(ctx, cluster.DataDirs(&s.config.Spec, h)...)
-		if fault.IsTransient(err) { // a lost connection is made anew
-			f, err = r.Facts(ctx, cluster.DataDirs(&s.config.Spec, h)...)
-		}
 		if err != nil {
 			return err
 		}
@@ -104,6 +95,26 @@ func (s *session) gather(ctx context.Context) (facts map[string]*runner.Facts, f
 		return nil
 	})
 	return facts, failed
+}
+
+// eachConnected calls f for all hosts that are connected at once, and returns those that failed, or did not answer in
+// a time. A connection that is lost is made anew, once.
+func (s *session) eachConnected(ctx context.Context, most time.Duration, f func(context.Context, *runner.Runner) error) []*HostError {
+	return s.each(func(h *v1alpha1.Host) error {
+		s.mu.Lock()
+		r := s.hosts[h.Name]
+		s.mu.Unlock()
+		if r == nil {
+			return nil
+		}
+		ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("no answer in %s", most))
+		defer cancel()
+		err := f(ctx, r)
+		if fault.IsTransient(err) {
+			err = f(ctx, r)
+		}
+		return err
+	})
 }
 
 // each calls f for all hosts at once and returns those that failed, in their order.
@@ -155,8 +166,8 @@ func (s *session) leaveOut(failed []*HostError) (needed []*HostError, err error)
 		}
 		return failed, nil
 	}
-	if s.cluster.LeaveOut(spare...); spare != nil {
-		if s.cluster.Last, err = s.lastFacts(); err != nil {
+	if s.cluster.LeaveOut(spare...); spare != nil && s.records != nil {
+		if s.cluster.Last, err = s.records.Facts(); err != nil {
 			return needed, err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
@@ -32,7 +33,7 @@ func TestPreflight(t *testing.T) {
 			}
 		}
 		trips(2) // facts, and ports of others
-		if left, err := os.ReadDir(filepath.Join(w.dir, "row1")); err != nil || len(left) != 1 || left[0].Name() != "facts.json" {
+		if left, err := os.ReadDir(filepath.Join(w.dir, "row1")); err != nil || len(left) != 1 || left[0].Name() != store.File {
 			t.Errorf("the preflight left something else than what it learnt: %v, %v", left, err)
 		}
 

@@ -32,7 +32,6 @@ var ErrStopped = errors.New("stopped before the end")
 // Result is how a use case that runs a pipeline ended.
 type Result struct {
 	Run        string           `json:"run,omitempty"` // name of the run; empty for a dry run
-	Dir        string           `json:"dir,omitempty"` // of the record of the run
 	Cluster    string           `json:"cluster"`
 	Kubeconfig string           `json:"kubeconfig,omitempty"` // path, where the cluster has one
 	Missing    []string         `json:"missing,omitempty"`    // hosts that could not be reached and were left out
@@ -61,8 +60,11 @@ func (o Options) create(ctx context.Context, built bool) (*Result, error) {
 		return nil, err
 	}
 	defer s.close()
-	s.built = built
+	s.built, s.exclusive = built, !o.DryRun
 	if err := s.checkBegin(ctx, "create"); err != nil {
+		return nil, err
+	}
+	if err := s.lockFresh(ctx); err != nil {
 		return nil, err
 	}
 	graph, err := s.plan(converge)
@@ -129,6 +131,7 @@ func Delete(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	defer s.close()
+	s.exclusive = !o.DryRun
 	if err := s.checkUnchanged(erased); err != nil {
 		return nil, err
 	}
@@ -180,7 +183,7 @@ func Delete(ctx context.Context, o Options) (*Result, error) {
 
 // left lists the hosts on which something of the cluster may still be.
 func (s *session) left(unreached []*HostError) (hosts []string, err error) {
-	cleaned, err := touched(s.dir)
+	cleaned, err := s.touched()
 	for h, done := range cleaned {
 		if !done || slices.ContainsFunc(unreached, func(e *HostError) bool { return e.Host == h }) {
 			hosts = append(hosts, h)
@@ -253,9 +256,9 @@ func (s *session) run(ctx context.Context, name string, graph *plan.ExecutionGra
 	}
 	if !s.DryRun {
 		if rec, err = s.record(name, graph); err != nil {
-			return nil, durable.Advise(fmt.Errorf("recording the run: %w", err))
+			return nil, err
 		}
-		res.Run, res.Dir = rec.ID, rec.dir
+		res.Run = rec.ID
 		e.Sink = rec.sink(s.Sink)
 	}
 	if s.Begin != nil { // once there is something to go on with

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
@@ -68,7 +68,7 @@ func TestNoSecretTold(t *testing.T) {
 				if _, err = a.create(); err != nil {
 					t.Fatal(err)
 				}
-				w.records(heard)
+				w.kept(heard)
 				if all := w.secrets(secrets); len(all) < 20 {
 					t.Errorf("only %d secrets are known", len(all))
 				} else {
@@ -96,16 +96,29 @@ func (w *world) listening(ctx context.Context, heard, files *overheard) *attempt
 	return a
 }
 
-// records hears what is kept of runs.
-func (w *world) records(heard *overheard) {
-	w.must(filepath.WalkDir(w.dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.Contains(path, "/runs/") && d.Name() != "resolved.yaml" {
-			return err
+// kept hears what is kept of runs.
+func (w *world) kept(heard *overheard) {
+	w.records(func(_ string, st store.Store) {
+		runs, err := st.Runs()
+		w.must(err)
+		for _, r := range runs {
+			heard.hear("run", "%+v", r)
+			graph, err := st.Graph(r)
+			w.must(err)
+			text, err := json.Marshal(graph)
+			w.must(err)
+			heard.hear("plan of a run", "%s", text)
+			w.must(st.Events(r, 0, func(_ int64, ev engine.Event) error { heard.hear("event of a run", "%+v", ev); return nil }))
 		}
-		text, err := os.ReadFile(path)
-		heard.hear(d.Name(), "%s", text)
-		return err
-	}))
+		all, err := st.History()
+		w.must(err)
+		for i, r := range all {
+			heard.hear("resolved configuration", "%s", r.Resolved)
+			if i < len(all)-1 {
+				heard.hear("configuration of before", "as given: %s", r.Given)
+			}
+		}
+	})
 }
 
 // secrets are the lines and the forms in which secrets would be told.
@@ -143,7 +156,7 @@ func (w *world) secrets(keys *overheard) map[string]string {
 
 func (o *overheard) check(t *testing.T, secrets map[string]string) {
 	t.Helper()
-	for _, place := range []string{"plan", "notice", "event", "error", "command on node1", "graph.json", "events.jsonl", "run.json", "resolved.yaml"} {
+	for _, place := range []string{"plan", "notice", "event", "error", "command on node1", "plan of a run", "event of a run", "run", "resolved configuration", "configuration of before"} {
 		if o.texts[place] == nil {
 			t.Errorf("nothing was heard of %s", place)
 		}

@@ -3,16 +3,13 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 
+	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/observe"
-	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
 // ClusterStatus is how a cluster is.
@@ -28,7 +25,7 @@ type ClusterStatus struct {
 	Etcd         []cluster.EtcdMember `json:"etcd,omitempty"` // members of the etcd that kubexm keeps
 	Addons       []cluster.Addon      `json:"addons,omitempty"`
 	Certificate  *cluster.Certificate `json:"certificate,omitempty"` // the one on the hosts that expires first
-	LastRun      *Run                 `json:"lastRun,omitempty"`
+	LastRun      *store.Run           `json:"lastRun,omitempty"`
 	Problems     []string             `json:"problems,omitempty"` // what is not as it should be
 }
 
@@ -45,11 +42,15 @@ type Node struct {
 
 // checkMade refuses to look at a cluster that was not made.
 func (s *session) checkMade() error {
-	if _, err := os.Stat(filepath.Join(s.dir, resolvedFile)); !errors.Is(err, fs.ErrNotExist) {
-		return nil
+	err := s.remember(false)
+	var applied *store.Revision
+	if err == nil {
+		applied, err = s.records.Applied()
 	}
-	err := fmt.Errorf("there is no cluster %s: nothing of it is in %s", s.config.Metadata.Name, s.dir)
-	return fault.Advise(err, "make it with kubexm create cluster, or name the --workdir that it was made in")
+	if errors.Is(err, fs.ErrNotExist) || err == nil && applied == nil {
+		return s.noCluster(s.config.Metadata.Name)
+	}
+	return err
 }
 
 // Status looks how a cluster is. What cannot be asked is told as a problem; an
@@ -75,12 +76,11 @@ func Status(ctx context.Context, o Options) (*ClusterStatus, error) {
 	s.cluster.Certs.Existing = true
 	s.cluster.Observed = observe.Look(ctx, s.cluster, s.hosts, failed)
 	is := statusOf(s.cluster, failed)
-	runs, err := runsIn(s.dir)
+	last, err := (&history{s.records, s.dir, s.config.Metadata.Name, s.Options}).run("")
 	if err != nil {
 		is.Problems = append(is.Problems, err.Error())
-	}
-	if len(runs) > 0 {
-		is.LastRun = &runs[len(runs)-1]
+	} else {
+		is.LastRun = &last
 	}
 	slices.Sort(is.Problems)
 	is.Healthy = len(is.Problems) == 0

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/engine"
@@ -337,7 +338,7 @@ func (w *world) attempt(ctx context.Context) *attempt {
 	a := &attempt{world: w}
 	a.ctx, a.cancel = context.WithCancel(ctx)
 	a.Options = app.Options{
-		File: w.file, Workdir: w.dir, Dial: a.dial,
+		File: w.file, Workdir: w.dir, Dial: a.dial, Store: store.Options{NoSync: true},
 		Notice: func(text string) { a.Notices = append(a.Notices, text) },
 		Sink:   func(ev engine.Event) { a.Events = append(a.Events, ev) },
 	}

@@ -30,6 +30,7 @@ var layers = [][]string{
 	{"pkg/engine", "pkg/task"},
 	{"pkg/module"},
 	{"pkg/pipeline"},
+	{"internal/store"},
 	{"internal/app"},
 	{"internal/cli/style"},
 	{"internal/cli/*"},
@@ -51,6 +52,7 @@ var reserved = map[string][]string{
 	"k8s.io/client-go/":        {"pkg/kube", "pkg/pki"},
 	"go.etcd.io/etcd/":         {"pkg/etcd"},
 	"google.golang.org/grpc/":  {"pkg/etcd"},
+	"modernc.org/sqlite/":      {"internal/store"},
 	"mvdan.cc/sh/v3/":          {},
 	"testing":                  {},
 }

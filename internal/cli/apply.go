@@ -59,7 +59,9 @@ still what would be done.`,
 			}
 			return p.agree(ctx)
 		}
-		return p.operate(cmd, format.value, func(ctx context.Context, o app.Options) (*app.Result, error) { return app.Apply(ctx, o, saved, confirm) })
+		return p.operate(cmd, format.value, func(ctx context.Context, o app.Options) (*app.Result, error) {
+			return app.Apply(ctx, o, saved, confirm)
+		})
 	}
 	return cmd
 }

@@ -126,9 +126,8 @@ func (p *program) confirmDelete(ctx context.Context, named string) error {
 	case named != "":
 		return usage(fmt.Errorf("--confirm names %q, and the cluster is %q: nothing was touched", named, conf.Metadata.Name))
 	}
-	if !terminal(p.in) {
-		err := fmt.Errorf("deleting cluster %s needs a confirmation, and there is no terminal to ask on", conf.Metadata.Name)
-		return usage(fault.Advise(err, "add --yes if you mean it"))
+	if err := p.mayAsk("deleting cluster " + conf.Metadata.Name); err != nil {
+		return err
 	}
 	fmt.Fprintf(p.err, "This deletes cluster %s with all its data, from:\n", conf.Metadata.Name)
 	for i, h := range conf.Spec.Hosts {
@@ -146,6 +145,14 @@ func (p *program) confirmDelete(ctx context.Context, named string) error {
 func (p *program) typeName(ctx context.Context, name string) error {
 	fmt.Fprint(p.err, "Type the name of the cluster to go on: ")
 	return p.typed(ctx, name)
+}
+
+// mayAsk refuses what needs a confirmation where nobody can be asked.
+func (p *program) mayAsk(what string) error {
+	if terminal(p.in) {
+		return nil
+	}
+	return usage(fault.Advise(fmt.Errorf("%s needs a confirmation, and there is no terminal to ask on", what), "add --yes if you mean it"))
 }
 
 // typed reads a line from a terminal; another one than is wanted is a no.

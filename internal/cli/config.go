@@ -22,7 +22,7 @@ import (
 
 func (p *program) configCommand() *cobra.Command {
 	cmd := p.group("config", "Write, check and understand a configuration",
-		p.configInit(), p.configValidate(), p.configShow(), p.configExplain(), p.configSchema())
+		p.configInit(), p.configValidate(), p.configShow(), p.configHistory(), p.configDiff(), p.configExplain(), p.configSchema())
 	cmd.GroupID = groupConfig
 	return cmd
 }

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -15,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/fault"
@@ -78,9 +77,8 @@ func complete(cmd *cobra.Command, flag string, values func() []string) {
 // clusterNames are the clusters that are described or were made here.
 func (p *program) clusterNames() []string {
 	described, _ := filepath.Glob(filepath.Join("conf", "*", "cluster.yaml"))
-	made, _ := fs.Glob(os.DirFS(p.options.Workdir), "*/runs") // a path may look like a pattern
-	var names []string
-	for _, path := range append(described, made...) {
+	names, _ := app.Clusters(p.options.Workdir)
+	for _, path := range described {
 		names = append(names, filepath.Base(filepath.Dir(path)))
 	}
 	slices.Sort(names)
@@ -90,8 +88,6 @@ func (p *program) clusterNames() []string {
 // chosen checks, before anything is done, that a cluster is named and that there is one, and what flags cannot check.
 func (p *program) chosen(cmd *cobra.Command, _ []string) error {
 	o, names := &p.options, p.clusterNames()
-	_, err1 := os.Stat(filepath.Join("conf", o.Name, "cluster.yaml"))
-	_, err2 := os.Stat(filepath.Join(o.Workdir, o.Name, "runs"))
 	var err error
 	var advice string
 	switch {
@@ -104,7 +100,7 @@ func (p *program) chosen(cmd *cobra.Command, _ []string) error {
 		err, advice = errors.New("no cluster is named"), "give --name NAME or -f FILE; there are: "+strings.Join(names, ", ")
 	case o.Name == "":
 		err, advice = errors.New("no cluster is named"), "give --name NAME (for conf/NAME/cluster.yaml) or -f FILE; make one with: kubexm config init --name NAME"
-	case errors.Is(err1, fs.ErrNotExist) && errors.Is(err2, fs.ErrNotExist):
+	case !slices.Contains(names, o.Name):
 		err = fmt.Errorf("there is no cluster %s: neither conf/%[1]s/cluster.yaml nor a record in %s", o.Name, o.Workdir)
 		advice = "make its configuration with: kubexm config init --name " + runner.Quote(o.Name)
 		if near := nearest(o.Name, names); near != "" {

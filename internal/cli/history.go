@@ -37,10 +37,9 @@ func (p *program) runsCommand() *cobra.Command {
 			if r.Ended != nil {
 				took = human.Duration(r.Ended.Sub(r.Started))
 			}
-			paint := map[string]style.Paint{"ok": st.Good, "failed": st.Bad, "running": st.Accent}[r.Result]
 			s := r.Summary
 			rows = append(rows, []string{
-				r.ID, r.Started.Local().Format(time.DateTime), took, paint.String(r.Result),
+				r.ID, r.Started.Local().Format(time.DateTime), took, resultPaint(st, r.Result).String(r.Result),
 				strconv.Itoa(s.Changed), strconv.Itoa(s.OK), strconv.Itoa(s.Failed), strconv.Itoa(s.Skipped),
 			})
 		}
@@ -48,6 +47,11 @@ func (p *program) runsCommand() *cobra.Command {
 		return err
 	}
 	return cmd
+}
+
+// resultPaint is the color of how a run ended.
+func resultPaint(st style.Style, result string) style.Paint {
+	return map[string]style.Paint{"ok": st.Good, "failed": st.Bad, "running": st.Accent}[result]
 }
 
 func (p *program) eventsCommand() *cobra.Command {

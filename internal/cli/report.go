@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -105,8 +104,8 @@ func indent(b *strings.Builder, label, text string, width int) {
 
 // write tells where all is recorded and how to go on.
 func (e *runError) write(b *strings.Builder, st style.Style) {
-	if e.result != nil && e.result.Dir != "" {
-		fmt.Fprintf(b, "%s %s\n", st.Dim.String("record: "), filepath.Join(e.result.Dir, "events.jsonl"))
+	if e.result != nil && e.result.Run != "" {
+		fmt.Fprintf(b, "%s %s\n", st.Dim.String("record: "), "kubexm events"+e.which+" "+e.result.Run)
 	}
 	if e.resume != "" {
 		fmt.Fprintf(b, "%s %s\n", st.Accent.String("resume: "), e.resume)

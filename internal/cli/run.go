@@ -72,7 +72,7 @@ func (p *program) operate(cmd *cobra.Command, format string, use useCase) error 
 		op.view.End()
 	}
 	if err != nil && op.state != nil {
-		err = &runError{err, res, op.resume()}
+		err = &runError{err, res, p.options.Which(), op.resume()}
 	}
 	if format == "json" {
 		p.answered = true
@@ -181,6 +181,7 @@ func again(cmd *cobra.Command) string {
 type runError struct {
 	error
 	result *app.Result // may be nil
+	which  string      // cluster, on a command line
 	resume string      // the command that goes on; empty for a dry run
 }
 

@@ -41,9 +41,9 @@ func (f fakeRun) run(_ context.Context, o app.Options) (*app.Result, error) {
 		g.Nodes = append(g.Nodes, plan.Node{ID: ev.Node, Task: ev.Task, Host: ev.Host, What: ev.What, Kind: "step"})
 	}
 	o.Begin("prod", g)
-	res := &app.Result{Run: "20260102T030405.000Z-create", Cluster: "prod", Missing: f.missing, Elapsed: 61 * time.Second}
+	res := &app.Result{Cluster: "prod", Missing: f.missing, Elapsed: 61 * time.Second}
 	if !o.DryRun {
-		res.Dir = ".kubexm/prod/runs/" + res.Run
+		res.Run = "20260102T030405.000Z-create"
 	}
 	for _, ev := range f.steps {
 		begun := ev

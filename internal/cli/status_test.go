@@ -7,6 +7,7 @@ import (
 
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/internal/cli/style"
+	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
@@ -36,7 +37,7 @@ func TestStatus(t *testing.T) {
 		Etcd:        []cluster.EtcdMember{{Host: "node1", Name: "node1", ID: 1, Healthy: true, Leader: true, Version: "3.6.4", DBSize: 21 << 20}},
 		Addons:      []cluster.Addon{{Name: "kube-system/coredns", Ready: 2, Wanted: 2}},
 		Certificate: &cluster.Certificate{Host: "node1", Path: "/etc/kubernetes/pki/apiserver.crt", Expires: now.AddDate(1, 0, 0)},
-		LastRun:     &app.Run{ID: "20260102T030405.000Z-create", Result: "ok"},
+		LastRun:     &store.Run{ID: "20260102T030405.000Z-create", Result: "ok"},
 	}
 	badly := well
 	badly.Healthy, badly.Server = false, "v1.36.4"

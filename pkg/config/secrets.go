@@ -201,3 +201,9 @@ func plainIn(path string, c v1alpha1.Connection) string {
 	}
 	return ""
 }
+
+// HasSecrets reports whether a configuration holds secrets itself, or cannot be read.
+func HasSecrets(text []byte) bool {
+	c, _ := decode(text)
+	return c == nil || plainSecret(c) != ""
+}

@@ -75,10 +75,7 @@ func LiveControlPlane(c *cluster.Cluster, downloads, pushed *plan.Gate) plan.Par
 			),
 		}
 	}
-	var etcd plan.Part = plan.Module{}
-	if !c.ExternalEtcd() {
-		etcd = control(downloads.Holds(task.LiveEtcd(c)))
-	}
+	etcd := control(downloads.Holds(task.LiveEtcd(c)))
 	return plan.Module{Parts: []plan.Part{configure, etcd, begin, control(downloads.Holds(task.LiveMasters(c, live))), plan.Parallel{
 		plan.If(!c.Kubeadm(), control(task.RBAC(c))), Addons(c),
 	}}}

@@ -32,6 +32,7 @@ func Create(c *cluster.Cluster) plan.Pipeline {
 			module.LoadBalancers(c),
 		},
 		module.Ready(c),
+		module.Spare(c, task.Pruned(c, c.All())),
 	}}
 }
 
@@ -56,6 +57,7 @@ func Apply(c *cluster.Cluster) plan.Pipeline {
 		api.Opens(module.LiveControlPlane(c, downloads, pushed)),
 		module.LiveMachines(c, nodes, downloads, pushed, api),
 		module.Ready(c),
+		module.Spare(c, task.Pruned(c, c.All())),
 	}}
 }
 

@@ -21,6 +21,7 @@ import (
 func New(p Pipeline) (*ExecutionGraph, error) {
 	b := &builder{key: p.Key, g: &ExecutionGraph{Name: p.Name}, index: map[ID]int{}, open: map[*Gate][]ID{}, scopes: map[string]bool{}, batches: map[string]*batches{}}
 	Module{p.Name, p.Parts}.build(b, "", nil, nil)
+	b.completeInventories()
 	return b.g, errors.Join(b.errs...)
 }
 
@@ -168,19 +169,23 @@ func (b *builder) add(path, host string, s step.Step, after []ID) ID {
 		name += "-for-" + about
 	}
 	id := ID(path + "/" + name + "@" + on)
-	spec, err := json.Marshal(s)
-	if err != nil {
-		b.errs = append(b.errs, fmt.Errorf("%s: %w", id, err))
-	}
-	spec = b.keyed(spec)
 	if b.has(id) {
 		b.errs = append(b.errs, fmt.Errorf("%s: two steps with one description", id))
 	}
-	b.append(Node{
-		ID: id, Task: path, Host: on, For: about, What: s.String(), Kind: step.Kind(s), Spec: spec,
-		Digest: hex.EncodeToString(b.mac([]byte(step.Kind(s)+" "), spec)[:8]), After: unique(after, nil), Step: s,
-	})
+	n := Node{ID: id, Task: path, Host: on, For: about, What: s.String(), Kind: step.Kind(s), After: unique(after, nil), Step: s}
+	b.describe(&n)
+	b.append(n)
 	return id
+}
+
+// describe puts down in a node what its step is.
+func (b *builder) describe(n *Node) {
+	spec, err := json.Marshal(n.Step)
+	if err != nil {
+		b.errs = append(b.errs, fmt.Errorf("%s: %w", n.ID, err))
+	}
+	n.Spec = b.keyed(spec)
+	n.Digest = hex.EncodeToString(b.mac([]byte(n.Kind+" "), n.Spec)[:8])
 }
 
 // content matches a step.Content in the JSON of a step.

@@ -83,6 +83,22 @@ func New(component, version, arch string) (Artifact, error) {
 // String returns "etcd 3.6.14 amd64".
 func (a Artifact) String() string { return a.Component + " " + a.Version + " " + a.Arch }
 
+// Names are the names on a machine of the programs of the artifact, or path.Match patterns of these.
+func (a Artifact) Names() ([]string, error) {
+	c, err := find(a.Component)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.Members) == 0 {
+		return []string{c.Name}, nil
+	}
+	var names []string
+	for _, m := range c.Members {
+		names = append(names, a.member(m))
+	}
+	return names, nil
+}
+
 // key is the artifact's path in the store and its name in the lock file.
 func (a Artifact) key() string { return path.Join(a.Component, a.Version, a.Arch, a.File) }
 

@@ -51,6 +51,7 @@ type Facts struct {
 	Leftovers      []string          `json:"leftovers"`    // signs of an earlier cluster
 	Filled         []string          `json:"filled"`       // directories asked about that hold something
 	Env            map[string]string `json:"env"`          // kubexm's own record on the host: cluster=NAME, id=pin of its authority
+	Inventory      []string          `json:"inventory"`    // what kubexm made there, see Inventory; of a host that has none, what its ledger lists
 
 	Tried map[string]string `json:"-"` // addresses that the host tried, and why they are out of reach: see Reach
 }
@@ -137,51 +138,13 @@ const (
 // factPaths are the places whose disk space matters on all hosts.
 var factPaths = []string{KubeletDir, BinDir}
 
-const factsScript = `export LC_ALL=C; s() { printf '\n@%%s\n' "$1"; }
-s hostname; cat /proc/sys/kernel/hostname
-s os; cat /etc/os-release
-s arch; uname -m
-s kernel; uname -r
-s cgroup; if [ -f /sys/fs/cgroup/cgroup.controllers ]; then echo 2; else echo 1; fi
-s cpus; nproc
-s mem; grep MemTotal /proc/meminfo
-s swaps; cat /proc/swaps
-s machineid; cat /etc/machine-id 2>/dev/null
-s pm; for p in apt-get dnf yum; do if command -v $p >/dev/null; then echo $p; break; fi; done
-s init; cat /proc/1/comm
-s caps; grep CapBnd /proc/1/status
-s product; cat /sys/class/dmi/id/product_uuid 2>/dev/null
-s container; systemd-detect-virt -c 2>/dev/null
-s disks; for p in %[1]s; do d=$p; until [ -e "${d:-/}" ]; do d=${d%%/*}; done; echo "$p $(df -Pm "${d:-/}" 2>/dev/null | tail -n 1) $(df -Pi "${d:-/}" 2>/dev/null | tail -n 1)"; done
-s addresses; ip -o addr show 2>/dev/null
-s macs; for i in /sys/class/net/*; do if read -r mac <"$i/address"; then echo "${i##*/} $mac"; fi; done 2>/dev/null
-s routes; ip -4 route show 2>/dev/null
-s nameservers; grep -s '^nameserver' /etc/resolv.conf
-s resolves; timeout 1 getent ahostsv4 "$(cat /proc/sys/kernel/hostname)" 2>/dev/null
-s proxy; if [ -n "${HTTP_PROXY:-}${http_proxy:-}${HTTPS_PROXY:-}${https_proxy:-}" ]; then echo set=yes; fi; echo "no=${NO_PROXY:-${no_proxy:-}}"
-s active; systemctl is-active %[3]s 2>/dev/null
-s pods; for f in /etc/kubernetes/manifests/*.yaml ` + StateDir + `/kubeadm; do if [ -f "$f" ]; then echo "$f"; fi; done
-s compose; /usr/bin/docker compose version --short 2>/dev/null
-s ufw; grep -si '^ENABLED=yes' /etc/ufw/ufw.conf
-s selinux; cat /sys/fs/selinux/enforce 2>/dev/null
-s listening; ss -ltnp 2>/dev/null
-s features
-for m in overlay br_netfilter nf_tables ip_vs vxlan; do if modprobe -nq $m 2>/dev/null; then echo $m; fi; done
-grep -oE ' (ovl_fill_super|br_nf_pre_routing|nft_do_chain|ip_vs_in_hook|ip_vs_in|vxlan_xmit)([[:space:]]|$)' /proc/kallsyms
-f=/proc/sys/net/netfilter/nf_conntrack_max; if [ -e $f ] && ! [ -w $f ]; then echo conntrack-fixed; fi
-if [ -e /run/systemd/resolve/resolv.conf ]; then echo resolved; fi
-s clock; date +%%s
-s leftovers; for f in /etc/kubernetes/admin.conf /etc/kubernetes/kubelet.conf /etc/kubernetes/manifests/kube-apiserver.yaml /var/lib/etcd/member /var/lib/kubelet/config.yaml; do if [ -e $f ]; then echo $f; fi; done
-s filled; for d in %[2]s; do if ls -A "$d" 2>/dev/null | grep -qvx 'lost+found'; then echo "$d"; fi; done
-s env; cat ` + StateDir + `/env 2>/dev/null
-s end`
-
 // Facts reads everything about the host in one round trip. It also tells which of
 // dirs hold something, and how much room there is for them.
 func (r *Runner) Facts(ctx context.Context, dirs ...string) (*Facts, error) {
 	return Memo(r, "facts", func() (*Facts, error) {
 		asked := time.Now()
-		out, err := r.Sh(ctx, fmt.Sprintf(factsScript, Quote(slices.Concat(dirs, factPaths)...), Quote(dirs...), strings.Join(slices.Concat(factUnits, services), " ")))
+		out, err := r.Sh(ctx, fmt.Sprintf("%sUNITS=%s\nBASE=%s\nset -- %s\n%s%s", state, Quote(strings.Join(slices.Concat(factUnits, services), " ")),
+			Quote(strings.Join(factPaths, " ")), Quote(dirs...), lookScript, factsScript))
 		if err != nil {
 			return nil, fmt.Errorf("gathering facts of %s: %w", r.Host, err)
 		}
@@ -224,7 +187,7 @@ func parseFacts(out string) *Facts {
 		PackageManager: strings.TrimSuffix(first("pm"), "-get"), Listening: map[int]string{}, Features: map[string]bool{},
 		Clock: int64(number(first("clock"))), Leftovers: sec["leftovers"], Filled: sec["filled"], Env: keyValues(sec["env"]),
 		ProductUUID: strings.ToLower(first("product")), Container: strings.TrimPrefix(first("container"), "none"), Enforcing: first("selinux") == "1",
-		Compose: strings.TrimPrefix(first("compose"), "v"),
+		Compose: strings.TrimPrefix(first("compose"), "v"), Inventory: inventory(sec["inventory"], sec["ledger"]),
 	}
 	f.Capabilities, _ = strconv.ParseUint(field(first("caps"), 1), 16, 64)
 	for _, l := range skipFirst(sec["swaps"]) {

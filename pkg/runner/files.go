@@ -23,26 +23,6 @@ type File struct {
 	Edit  string      // of a file that others edit too: the line of the ledger that undoes the edit alone, see Restore
 }
 
-// ledger is the shell prelude of every script that changes a host: keep
-// remembers what was at a path before kubexm, made remembers directories that
-// kubexm made, edited the edit of a file that others edit too, note anything else. What
-// they wrote is on the disk when they return, but between later=y and settle only then:
-// after a power cut, what kubexm changed must not pass for what was there before.
-const ledger = `S=` + StateDir + `; L=$S/ledger; B=$S/before; later=
-safe() { sync "$@" 2>/dev/null || sync; }
-noted() { grep -qxF -e "$1" "$L" 2>/dev/null; }
-add() { { [ -d "$B" ] || mkdir -p "$B"; } && printf '%s\n' "$1" >>"$L" && case $later in '') safe "$L";; *) later=added;; esac; }
-settle() { if [ "$later" = added ]; then safe "$L"; fi; later=; }
-note() { noted "$1" || add "$1"; }
-own() { case "$1" in "$S"|"$S"/*) return 0;; esac; return 1; }
-keep() { if own "$1" || noted "path $1"; then return; fi
-if [ -e "$1" ] || [ -L "$1" ]; then mkdir -p "$B${1%/*}"; cp -a "$1" "$B$1.part"
-if [ -d "$1" ]; then sync; else safe "$B$1.part"; fi; mv -f "$B$1.part" "$B$1"; fi
-add "path $1"; }
-edited() { if [ -L "$1" ]; then keep "$1"; elif [ ! -e "$1" ]; then note "file $1"; fi; note "$2"; }
-made() { if [ -z "$1" ] || [ -d "$1" ]; then return; fi; made "${1%/*}"; own "$1" || note "dir $1"; mkdir "$1" 2>/dev/null || [ -d "$1" ]; }
-`
-
 // Change runs a script that changes the host. The script can call
 // `keep PATH` before it changes a file or a link, `made DIR` to create a directory,
 // `edited PATH LINE` before it edits a file that others edit too, and
@@ -54,20 +34,31 @@ func (r *Runner) Change(ctx context.Context, script string, files ...File) (stri
 	functions := "files() { :; }\n"
 	if len(files) > 0 {
 		first, puts, data := putAll(files)
-		functions, in = put+first+"files() { first; "+puts+"}\n", data
+		functions, in = filesScript+first+"files() { first; "+puts+"}\n", data
 	}
 	err := r.change(ctx, functions, script, in, &out)
 	return strings.TrimRight(out.String(), "\n"), err
 }
 
-// change is Change with further shell functions at hand and with streams. An
-// error shows the script without the functions.
+// change is Change with further shell functions at hand and with streams.
 func (r *Runner) change(ctx context.Context, functions, script string, in io.Reader, out io.Writer) error {
-	err := r.Exec(ctx, "set -e; "+ledger+functions+script, in, out)
+	return r.call(ctx, "set -e\n"+state+ledgerScript+functions, script, in, out)
+}
+
+// call runs a script with shell functions at hand. An error shows the script without them.
+func (r *Runner) call(ctx context.Context, functions, script string, in io.Reader, out io.Writer) error {
+	err := r.Exec(ctx, functions+script, in, out)
 	if exit := (*connector.ExitError)(nil); errors.As(err, &exit) {
 		*exit = *connector.NewExitError(script, exit.Code, exit.Stderr)
 	}
 	return err
+}
+
+// ask is call with the output without its last newline.
+func (r *Runner) ask(ctx context.Context, functions, script string) (string, error) {
+	var out bytes.Buffer
+	err := r.call(ctx, functions, script, nil, &out)
+	return strings.TrimRight(out.String(), "\n"), err
 }
 
 // ReadFiles reads regular files in one round trip. A path that does not exist
@@ -81,9 +72,7 @@ func (r *Runner) ReadFiles(ctx context.Context, paths ...string) (map[string]Fil
 // script that changes nothing, without its last newline.
 func (r *Runner) Look(ctx context.Context, script string, paths ...string) (map[string]File, string, error) {
 	var out answer
-	err := r.Exec(ctx, `for f in `+Quote(paths...)+`; do if [ -f "$f" ]; then stat -L -c '%s %a %U:%G' "$f"; cat "$f"
-elif [ -e "$f" ]; then echo "$f is not a regular file" >&2; exit 1; else echo -; fi; done
-`+script, nil, &out)
+	err := r.call(ctx, lookScript, "files "+Quote(paths...)+"\n"+script, nil, &out)
 	if err != nil {
 		return nil, "", fmt.Errorf("reading files: %w", err)
 	}
@@ -106,25 +95,6 @@ elif [ -e "$f" ]; then echo "$f is not a regular file" >&2; exit 1; else echo -;
 	}
 	return files, strings.TrimRight(out.String(), "\n"), nil
 }
-
-// put takes a path, a size, permissions and an owner, and the content from
-// standard input. Less content than promised (the connection broke) changes nothing,
-// and whatever fails leaves no half file.
-const put = `put() { temp "$1"; { (umask 077; bytes "$2" >"$t") && whole "$2" "$1" && chmod "$3" "$t" && chown "$4" "$t" && mv -fT "$t" "$1"; } || drop $?; }
-` + receive
-
-// temp names the temporary file of a path: one of the script's own, as that of a connection
-// that was lost may live on for long, and hidden, as the kubelet reads all others in its
-// directory of static pods. It begins with as many bytes of another one as are said; spare removes those that were left
-// behind, but one. bytes passes on so many of standard input, in the pieces in which sshd writes: a fifth quicker
-// than head -c. drop removes the temporary file and ends the script with a status.
-const receive = `temp() { o=${1%/*}/.${1##*/}.kubexm; t=$o.$$; while [ -e "$t" ]; do t=${t}0; done
-if [ "${3:-0}" != 0 ]; then head -c "$3" "$2" >"$t" || drop 75; fi; spare "$1" "$t"; }
-spare() { for o in "${1%/*}/.${1##*/}.kubexm".*; do if [ "$o" != "$2" ]; then rm -f "$o"; fi; done; }
-bytes() { dd bs=32k iflag=fullblock,count_bytes count="$1" status=none; }
-whole() { [ "$(stat -c %s "$t")" = "$1" ] || { echo "content of $2 cut short" >&2; return 65; }; }
-drop() { rm -f "$t"; exit "$1"; }
-`
 
 // putAll returns a function that notes files, as all lines of the ledger then go to the disk
 // at once; the calls of it and of put; and what they read.
@@ -153,7 +123,7 @@ func putAll(files []File) (first, script string, data *bytes.Buffer) {
 // directories are made (0755). What was there before kubexm is kept for Restore.
 func (r *Runner) WriteFiles(ctx context.Context, files ...File) error {
 	first, puts, data := putAll(files)
-	if err := r.change(ctx, put+first+"first\n", puts, data, nil); err != nil {
+	if err := r.change(ctx, filesScript+first+"first\n", puts, data, nil); err != nil {
 		return fmt.Errorf("writing %s: %w", describe(files[0].Path, len(files)), err)
 	}
 	return nil
@@ -182,7 +152,7 @@ func (r *Runner) Remove(ctx context.Context, paths ...string) error {
 
 // Exists returns those of the paths that exist.
 func (r *Runner) Exists(ctx context.Context, paths ...string) ([]string, error) {
-	out, err := r.Sh(ctx, `for f in `+Quote(paths...)+`; do if [ -e "$f" ] || [ -L "$f" ]; then echo "$f"; fi; done`)
+	out, err := r.ask(ctx, lookScript, "exist "+Quote(paths...))
 	if err != nil {
 		return nil, fmt.Errorf("looking for %s: %w", strings.Join(paths, ", "), err)
 	}

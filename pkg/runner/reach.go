@@ -11,15 +11,6 @@ import (
 // send a lost packet again.
 const reachTime = 2
 
-// reachScript tries TCP connections side by side. bash makes them by itself and is
-// on every distribution that is supported, where nc, python or socat may be not.
-const reachScript = `export LC_ALL=C
-try() {
-if said=$(timeout %d bash -c ': </dev/tcp/$0/$1' "$1" "$2" 2>&1); then s=0; else s=$?; fi
-printf '%%s %%s %%s %%s\n' "$1" "$2" $s "${said##*: }"
-}
-%swait`
-
 // Reach tries, in one round trip and at once, to connect from the host to addresses
 // (10.0.0.11:6443), and returns for each that it could try why it is out of reach; empty: it is not.
 //
@@ -36,7 +27,7 @@ func (r *Runner) Reach(ctx context.Context, addresses []string) (tried map[strin
 		}
 		fmt.Fprintf(&tries, "try %s &\n", Quote(host, port))
 	}
-	out, err := r.Sh(ctx, fmt.Sprintf(reachScript, reachTime, tries.String()))
+	out, err := r.ask(ctx, fmt.Sprintf("PATIENCE=%d\n%s", reachTime, reachScript), tries.String()+"wait")
 	if err != nil {
 		return nil, fmt.Errorf("trying ports of other hosts from %s: %w", r.Host, err)
 	}

@@ -137,7 +137,7 @@ func TestRoomIsAddedUp(t *testing.T) {
 // TestRestoreTurnsOthersOn has, on real shells, a package to install again, for which the lists must be
 // fetched first, one that is there, and services of which one is gone.
 func TestRestoreTurnsOthersOn(t *testing.T) {
-	for _, shell := range []string{"dash", "bash"} {
+	for _, shell := range runnertest.Shells() {
 		t.Run(shell, func(t *testing.T) {
 			t.Parallel()
 			s := runnertest.NewSandbox(t, shell)

@@ -38,7 +38,7 @@ func onEach(t *testing.T, test func(t *testing.T, m machine, r *runner.Runner)) 
 		h := runnertest.Debian12("node1")
 		test(t, h, h.Runner())
 	})
-	for _, shell := range []string{"dash", "bash"} {
+	for _, shell := range runnertest.Shells() {
 		t.Run(shell, func(t *testing.T) {
 			t.Parallel()
 			s := runnertest.NewSandbox(t, shell)

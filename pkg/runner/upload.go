@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,23 +31,10 @@ type Part struct {
 	SHA256 string // of these
 }
 
-// sums prints "mode sha256 path" of each large file, and "part sha256 path size" of parts. A checksum that Upload
-// recorded is believed while size, change time and inode are still the same, so
-// that looking again costs no reading of hundreds of megabytes. A part may go away meanwhile: its
-// connection was lost, its script goes on.
-const sums = `C=` + StateDir + `/sums
-hash() { if command -v openssl >/dev/null; then h=$(openssl dgst -sha256 -r "$1"); else h=$(sha256sum "$1"); fi; echo "${h%% *}"; }
-sums() { stat -c '%a %s %z %i %n' "$@" 2>/dev/null | while read -r mode size day time zone inode f; do
-[ -f "$f" ] || continue; h=
-if [ -f "$C$f" ]; then read -r h id <"$C$f"; [ "$id" = "$size $day $time $zone $inode" ] || h=; fi
-echo "$mode ${h:-$(hash "$f")} $f"; done
-for f in "$@"; do for o in "${f%/*}/.${f##*/}.kubexm".*; do if [ -s "$o" ]; then h=$(hash "$o" 2>/dev/null); n=$(stat -c %s "$o" 2>/dev/null) && echo "part $h $o $n"; fi; done; done; :; }
-`
-
 // Sums returns the checksums of files, and of their parts; a path of which there is nothing is
 // missing from the result.
 func (r *Runner) Sums(ctx context.Context, paths ...string) (map[string]Sum, error) {
-	out, err := r.Sh(ctx, sums+"sums "+Quote(paths...))
+	out, err := r.ask(ctx, state+sumsScript, "sums "+Quote(paths...))
 	if err != nil {
 		return nil, fmt.Errorf("reading checksums: %w", err)
 	}
@@ -96,22 +85,13 @@ const (
 	partGone = 75
 )
 
-// room takes a directory and the KiB that will be written there, and adds up those of one
-// file system. take takes a path, a size, a checksum and permissions, and the content
-// from standard input; whatever fails leaves no half file. A program that another script
-// holds open, half, could not be run (ETXTBSY): this, too, is why each has a file of its own.
-const take = `rooms=
-room() { made "$1"; free=$(df -Pk "${1:-/}" | { read -r _; read -r _ _ _ f _; echo "$f"; })
-d=$(stat -c %d "${1:-/}"); rooms="$rooms $d:$2"; need=0; for w in $rooms; do case $w in "$d":*) need=$((need+${w#*:}));; esac; done
-if [ "$free" -lt "$need" ]; then echo "no space: ${1:-/} has $free KiB free, $need KiB are needed" >&2; exit 28; fi; }
-take() { keep "$1"; temp "$1" "$5" "$6"; bytes $(($2-$6)) >>"$t" || drop $?; whole "$2" "$1" || exit $?; { right "$1" "$3" && chmod "$4" "$t" && safe "$t" && mv -fT "$t" "$1"; } || drop $?
-mkdir -p "$C${1%/*}"; echo "$h $(stat -c '%s %z %i' "$1")" >"$C$1"; }
-right() { h=$(hash "$t"); [ "$h" = "$2" ] || { echo "checksum of $1 on the host is $h, want $2" >&2; return 65; }; }
-` + receive
+// uploads are the functions of scripts that put large files in place.
+var uploads = filesScript + sumsScript + uploadScript
 
 // Upload streams large files, or what is missing of them, to a host, one after the other in one round trip:
 // each is written beside its place, checked there against its checksum, synced to
-// disk, then put in place atomically. Those before a failure stay.
+// disk, then put in place atomically. Those before a failure stay. The one version of a file
+// that each replaces is kept, for Revert.
 func (r *Runner) Upload(ctx context.Context, files ...Upload) error {
 	var dirs []string
 	var data []io.Reader
@@ -132,7 +112,7 @@ func (r *Runner) Upload(ctx context.Context, files ...Upload) error {
 	for _, f := range files {
 		fmt.Fprintf(&script, "take %s %d %s %04o %s %d\n", Quote(f.Path), f.Size, f.SHA256, f.Mode.Perm(), Quote(f.Part.Path), f.Part.Size)
 	}
-	if err := r.change(ctx, sums+take+first.String(), script.String(), io.MultiReader(data...), nil); err != nil {
+	if err := r.change(ctx, uploads+first.String(), script.String(), io.MultiReader(data...), nil); err != nil {
 		err = fmt.Errorf("uploading %s: %w", describe(files[0].Path, len(files)), err)
 		exit, _ := errors.AsType[*connector.ExitError](err)
 		switch {
@@ -142,6 +122,19 @@ func (r *Runner) Upload(ctx context.Context, files ...Upload) error {
 			err = fault.Transient(err)
 		}
 		return err
+	}
+	return nil
+}
+
+// Revert puts files in place again that Upload has replaced, as they were: with their checksums and permissions. A file
+// that is as it was stays so; of one that is neither, nor kept, it tells.
+func (r *Runner) Revert(ctx context.Context, was map[string]Sum) error {
+	var script strings.Builder
+	for _, p := range slices.Sorted(maps.Keys(was)) {
+		fmt.Fprintf(&script, "former %s %s %04o\n", Quote(p), was[p].SHA256, was[p].Mode)
+	}
+	if err := r.change(ctx, uploads, script.String(), nil, nil); err != nil {
+		return fmt.Errorf("bringing back what was replaced: %w", err)
 	}
 	return nil
 }

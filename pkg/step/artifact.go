@@ -60,6 +60,22 @@ type Upload struct {
 
 func (u Upload) String() string { return "upload " + u.What }
 
+// Owns is the programs, by the names or the patterns of names that are known before anything is fetched.
+func (u Upload) Owns() (keys []string, err error) {
+	for _, p := range u.Programs {
+		names := p.Names
+		if names == nil {
+			if names, err = p.Artifact.Names(); err != nil {
+				return nil, err
+			}
+		}
+		for _, n := range names {
+			keys = append(keys, "path "+path.Join(p.Dir, n))
+		}
+	}
+	return keys, nil
+}
+
 type placed struct {
 	resource.Member
 	to   string
@@ -98,6 +114,7 @@ func (u Upload) Precheck(ctx context.Context, r *runner.Runner) (*Change, error)
 	}
 	var missing []placed
 	var added []string
+	replaced := map[string]runner.Sum{}
 	var text strings.Builder
 	for _, p := range all {
 		sum := have[p.to]
@@ -108,6 +125,8 @@ func (u Upload) Precheck(ctx context.Context, r *runner.Runner) (*Change, error)
 		missing = append(missing, p)
 		if sum.SHA256 == "" {
 			added = append(added, p.to)
+		} else {
+			replaced[p.to] = runner.Sum{SHA256: sum.SHA256, Mode: sum.Mode}
 		}
 		begun := ""
 		if sum.Part.Size > 0 {
@@ -121,7 +140,12 @@ func (u Upload) Precheck(ctx context.Context, r *runner.Runner) (*Change, error)
 	return &Change{
 		Diff: text.String(),
 		Run:  func(ctx context.Context) error { return send(ctx, r, missing) },
-		Rollback: func(ctx context.Context) error { // what was replaced keeps working in its new version
+		Rollback: func(ctx context.Context) error {
+			if len(replaced) > 0 {
+				if err := r.Revert(ctx, replaced); err != nil {
+					return err
+				}
+			}
 			if added == nil {
 				return nil
 			}

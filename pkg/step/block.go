@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 
@@ -31,6 +32,12 @@ func (b Block) Writes() ([]File, error) {
 	return []File{{Path: b.Path, Content: Content(b.Begin + "\n" + string(b.Content) + b.End + "\n"), Mode: b.Mode}}, nil
 }
 
+// Owns is the block; of a file that is a link, or was not there, the file.
+func (b Block) Owns() ([]string, error) {
+	p := path.Clean(b.Path)
+	return []string{b.edit(), "path " + p, "file " + p}, nil
+}
+
 // Precheck reads the file.
 func (b Block) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
 	paths := []string{b.Path}
@@ -56,7 +63,7 @@ func (b Block) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) 
 }
 
 // edit is the line of the ledger: Restore cuts the block out, and leaves what others wrote meanwhile.
-func (b Block) edit() string { return "block " + b.Path + "\t" + b.Begin + "\t" + b.End }
+func (b Block) edit() string { return "block " + path.Clean(b.Path) + "\t" + b.Begin + "\t" + b.End }
 
 // replace returns text with the block in place of the old one, or at the end or the beginning.
 func (b Block) replace(text string) (string, error) {

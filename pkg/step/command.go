@@ -16,9 +16,14 @@ type Command struct {
 	Unless string // read-only script; status 0: there is nothing to do
 	Run    string // script; keep, made and note of runner.Change are at hand
 	Undo   string `json:",omitempty"` // script that takes Run back
+
+	Makes []string `json:"-"` // keys of what Run notes, see Owner
 }
 
 func (c Command) String() string { return c.What }
+
+// Owns is what Run notes.
+func (c Command) Owns() ([]string, error) { return c.Makes, nil }
 
 // Precheck runs the probe.
 func (c Command) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
@@ -32,6 +37,14 @@ type Commands struct {
 }
 
 func (c Commands) String() string { return c.What }
+
+// Owns is what the commands note.
+func (c Commands) Owns() (keys []string, err error) {
+	for _, one := range c.List {
+		keys = append(keys, one.Makes...)
+	}
+	return keys, nil
+}
 
 // Precheck runs all probes.
 func (c Commands) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {

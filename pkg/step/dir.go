@@ -17,6 +17,9 @@ type Dir struct {
 
 func (d Dir) String() string { return "directory " + d.Path }
 
+// Owns is the directory, or what it was like.
+func (d Dir) Owns() ([]string, error) { return []string{"dir " + d.Path, "mode " + d.Path}, nil }
+
 // Precheck looks at the directory.
 func (d Dir) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
 	q, want := runner.Quote(d.Path), fmt.Sprintf("%o 0:0", d.Mode.Perm())

@@ -63,6 +63,12 @@ func (f Files) String() string { return "files " + f.What }
 // Writes is the list.
 func (f Files) Writes() ([]File, error) { return f.List, nil }
 
+// Owns is the files, and what the commands note.
+func (f Files) Owns() ([]string, error) {
+	also, err := Commands{List: f.Also}.Owns()
+	return append(pathsOf(f.List), also...), err
+}
+
 // Precheck reads all files.
 func (f Files) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
 	also := Commands{What: f.String(), List: f.Also}

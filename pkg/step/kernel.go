@@ -24,6 +24,16 @@ func (m Modules) Writes() ([]File, error) {
 	return []File{{Path: m.Path, Content: Content(strings.Join(m.Names, "\n") + "\n"), Mode: 0o644}}, nil
 }
 
+// Owns is the file and the modules.
+func (m Modules) Owns() ([]string, error) {
+	files, err := m.Writes()
+	keys := pathsOf(files)
+	for _, n := range m.Names {
+		keys = append(keys, "module "+n)
+	}
+	return keys, err
+}
+
 // Precheck reads the file and /proc/modules.
 func (m Modules) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
 	list, err := m.Writes()
@@ -79,6 +89,16 @@ func (s Sysctl) Writes() ([]File, error) {
 		fmt.Fprintf(&conf, "%s = %s\n", k, s.Values[k])
 	}
 	return append([]File{{Path: s.Path, Content: Content(conf.String()), Mode: 0o644}}, s.Files...), nil
+}
+
+// Owns is the files and the parameters.
+func (s Sysctl) Owns() ([]string, error) {
+	files, err := s.Writes()
+	keys := pathsOf(files)
+	for _, k := range slices.Sorted(maps.Keys(s.Values)) {
+		keys = append(keys, "sysctl "+strings.TrimPrefix(sysctlPath(k), "/proc/sys/"))
+	}
+	return keys, err
 }
 
 // Precheck reads the file and the running values.

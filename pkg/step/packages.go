@@ -23,6 +23,17 @@ type Packages struct {
 
 func (p Packages) String() string { return "packages" }
 
+// Owns is the packages, but those that come along, and the paths that they leave.
+func (p Packages) Owns() (keys []string, err error) {
+	for _, n := range p.Names {
+		keys = append(keys, "package "+n)
+	}
+	for _, l := range p.Leaves {
+		keys = append(keys, "path "+l)
+	}
+	return keys, nil
+}
+
 // Each lists what is installed, one name a line; the first of the names given.
 const (
 	dpkgList = `dpkg-query -W -f '${db:Status-Status} ${Package}\n' %s 2>/dev/null | grep '^installed ' | cut -d' ' -f2`

@@ -56,6 +56,12 @@ func (s Service) Writes() ([]File, error) {
 	return f.List, err
 }
 
+// Owns is the unit, which Restore starts again where it was there before, and its files.
+func (s Service) Owns() ([]string, error) {
+	files, err := s.Writes()
+	return append(pathsOf(files), "unit "+s.Name, "service "+s.Name), err
+}
+
 // state asks systemd and the running process, which is systemd itself, with another
 // environment or none, for a moment after the start: systemd waits for the program
 // only with Type=exec, unknown before version 240. (And systemctl before 230 has no

@@ -13,9 +13,9 @@ import (
 	"github.com/kubexm/kubexm/pkg/step/kubelet"
 )
 
-// rolling sends hosts through a part one after the other, each behind a gate of the control plane, before and after it.
+// rolling sends hosts through a part one after the other, each when the control plane is well, before and after it.
 // What was found broken comes first, last comes last.
-func rolling(c *cluster.Cluster, hosts []string, last string, gate func(*cluster.Cluster, string) step.Step, part plan.Part) plan.Part {
+func rolling(c *cluster.Cluster, hosts []string, last string, part plan.Part) plan.Part {
 	broken := slices.Concat(c.Observed.BrokenEtcd(), c.Observed.BrokenAPI())
 	rank := func(h string) int {
 		switch {
@@ -27,24 +27,24 @@ func rolling(c *cluster.Cluster, hosts []string, last string, gate func(*cluster
 		return 1
 	}
 	order := slices.SortedStableFunc(slices.Values(hosts), func(a, b string) int { return rank(a) - rank(b) })
-	return plan.Batches{Order: order, Gate: func(h string) step.Step { return gate(c, h) }, Part: part}
+	return plan.Batches{Order: order, Gate: func(h string) step.Step { return health.Well(c, h) }, Part: part}
 }
 
-// LiveEtcd keeps the members of etcd: those that do not run yet start together, those that run change one by one. The
-// one that leads comes last, after it has handed over. Members in static pods begin with kubeadm's join.
+// LiveEtcd keeps the members of etcd that kubexm runs: those that do not run yet start together, those that run change one by
+// one. The one that leads comes last, after it has handed over.
 func LiveEtcd(c *cluster.Cluster) plan.Part {
-	fresh, live := c.Split("etcd", c.Etcd())
-	var begin plan.Part = etcdTask(c, fresh)
-	member := etcdTask(c, live)
-	if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm {
-		begin, member = plan.Module{}, on("etcd", live, func(h string) []step.Step {
-			return []step.Step{kubeadm.EtcdMember(c, h, kubeadmEtcd(c, h))}
-		})
+	if c.Spec.Etcd.Type != v1alpha1.TypeKubexm {
+		return plan.Module{}
 	}
-	return plan.Module{Parts: []plan.Part{begin, rolling(c, live, c.Observed.EtcdLeader(), health.ControlPlane, plan.Scope{
-		Name: "member", Part: member,
-		Begin: on("hand-over", live, func(h string) []step.Step { return []step.Step{health.HandOver(c, h)} }),
-	})}}
+	fresh, live := c.Split("etcd", c.Etcd())
+	return plan.Module{Parts: []plan.Part{etcdTask(c, fresh), rolling(c, live, c.Observed.EtcdLeader(), member(c, etcdTask(c, live)))}}
+}
+
+// member is what changes members of etcd, each when the others are a majority. One that leads hands over before.
+func member(c *cluster.Cluster, t plan.Task) plan.Part {
+	return plan.Scope{Name: "member", Part: t, Begin: on("hand-over", t.Hosts, func(h string) []step.Step {
+		return []step.Step{health.ControlPlane(c, h), health.HandOver(c, h)}
+	})}
 }
 
 // KubeadmConfig brings to masters what kubeadm reads there when their static pods are made anew.
@@ -52,9 +52,10 @@ func KubeadmConfig(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("configuration", hosts, func(h string) []step.Step { return masterPKI(c, h)[1:] })
 }
 
-// LiveMasters keeps the API server, controller manager and scheduler of masters that run, one by one.
+// LiveMasters keeps the API server, controller manager and scheduler of masters that run, one by one; and first the
+// member of etcd on each, where that is kubeadm's.
 func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
-	return rolling(c, hosts, "", health.Masters, on("master", hosts, func(h string) []step.Step {
+	master := on("master", hosts, func(h string) []step.Step {
 		if c.Kubeadm() {
 			return slices.Concat(masterPKI(c, h)[:1], []step.Step{
 				kubeadm.ControlPlane(c, h, kubeadmEtcd(c, h), etcdClient(c, h)...), step.APIReady{API: c.API(h)},
@@ -65,7 +66,12 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 			all = append(all, controlplane.Programs(c, h, name))
 		}
 		return append(append(all, apiServerSteps(c, h)...), controlplane.ControllerManager(c, h), controlplane.Scheduler(c, h))
-	}))
+	})
+	if c.Spec.Etcd.Type != v1alpha1.TypeKubeadm {
+		return rolling(c, hosts, "", master)
+	}
+	etcd := on("etcd", hosts, func(h string) []step.Step { return []step.Step{kubeadm.EtcdMember(c, h, kubeadmEtcd(c, h))} })
+	return rolling(c, hosts, c.Observed.EtcdLeader(), plan.Module{Parts: []plan.Part{member(c, etcd), master}})
 }
 
 // LiveNodes keeps runtime, kubelet and kube-proxy of nodes that run: of one at first, then of a quarter at a time. The next

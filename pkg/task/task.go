@@ -31,7 +31,7 @@ func on(name string, hosts []string, steps func(host string) []step.Step) plan.T
 func Prepare(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("prepare", hosts, func(h string) []step.Step {
 		all := slices.Concat(
-			[]step.Step{host.Record(c), host.Hosts(c, h, kubeadm.Done), host.System(h)}, host.NameServers(c),
+			[]step.Step{host.Record(c, h), host.Hosts(c, h, kubeadm.Done), host.System(h)}, host.NameServers(c),
 			[]step.Step{host.Packages(c, h)}, host.Zone(c), host.Clock(c, h),
 		)
 		if c.IsNode(h) { // else a load balancer, or a member of etcd
@@ -233,7 +233,9 @@ func Identity(c *cluster.Cluster) plan.Task {
 // LocalProxy runs the proxy of workers by which they reach the API servers, where that is how they do.
 func LocalProxy(c *cluster.Cluster, hosts []string) plan.Task {
 	const local = "127.0.0.1"
-	workers := slices.DeleteFunc(slices.Clone(hosts), func(h string) bool { return c.Balancer() != v1alpha1.BalancerInternal || c.Host(h).Is(v1alpha1.RoleMaster) })
+	workers := slices.DeleteFunc(slices.Clone(hosts), func(h string) bool {
+		return c.Balancer() != v1alpha1.BalancerInternal || c.Host(h).Is(v1alpha1.RoleMaster)
+	})
 	return on("proxy", workers, func(h string) []step.Step {
 		if c.Kubeadm() {
 			return []step.Step{loadbalancer.Pod(c, h, local)}
@@ -277,6 +279,22 @@ func AddonsReady(c *cluster.Cluster) plan.Task {
 		}
 		return all
 	})
+}
+
+// Pruned takes from hosts what an earlier configuration, or an earlier kubexm, has made there, and what no step of the parts
+// before this one owns any more.
+func Pruned(c *cluster.Cluster, hosts []string) plan.Part {
+	return plan.Late{Name: "prune", Hosts: hosts, Steps: func(h string, owned []string) []step.Step {
+		f := c.Facts[h]
+		if f == nil || owned == nil { // not asked, or left alone
+			return nil
+		}
+		gone := step.Gone(f.Inventory, owned)
+		if gone == nil {
+			return nil
+		}
+		return []step.Step{step.Absent{What: "what nothing needs any more", Items: gone, Except: step.Kept(gone, owned)}, step.Inventory{Owns: owned}}
+	}}
 }
 
 // Clean takes the cluster off hosts.

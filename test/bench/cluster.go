@@ -273,8 +273,8 @@ func (b *bench) kubexm(ctx context.Context, work string, args ...string) (made, 
 		return m, fmt.Errorf("reading the result: %w", err)
 	}
 	m.Elapsed = time.Duration(last.Millis) * time.Millisecond
-	if m.Dir != "" {
-		m.path, err = app.CriticalPath(m.Dir)
+	if m.Run != "" {
+		m.path, err = app.CriticalPath(&app.Options{Name: m.Cluster, Workdir: work}, m.Run)
 	}
 	return m, err
 }

@@ -205,7 +205,7 @@ func (c *cluster) whole(t *testing.T) {
 // slowest names the three steps that made the creation of the cluster last longest.
 func (c *cluster) slowest(t *testing.T) string {
 	t.Helper()
-	path, err := app.CriticalPath(c.made.result.Dir)
+	path, err := app.CriticalPath(&app.Options{Name: c.name, Workdir: c.work}, c.made.result.Run)
 	must(t, err)
 	slices.SortFunc(path, func(a, b engine.Leg) int { return cmp.Compare(b.Took, a.Took) })
 	var parts []string

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/test/smoke"
 	"github.com/kubexm/kubexm/test/testbed/build"
 )
@@ -101,7 +102,7 @@ func cycle(t *testing.T, c *cluster) {
 		defer timed(t)()
 		c.remove(t)
 		asBefore(t, before)
-		for _, left := range []string{"certs", "admin.conf", "cluster.yaml", "resolved.yaml"} {
+		for _, left := range []string{"certs", "admin.conf"} {
 			if _, err := os.Stat(c.dir(left)); err == nil {
 				t.Errorf("%s is left on the control machine", left)
 			}
@@ -215,7 +216,7 @@ grep -c "^cgroupDriver: systemd" /var/lib/kubelet/config.yaml; grep -c "SystemdC
 // checkModes fails where others may read what is secret on the control machine.
 func checkModes(t *testing.T, c *cluster) {
 	t.Helper()
-	for _, f := range []string{"", "admin.conf", "certs", "runs", "cluster.yaml", "resolved.yaml"} {
+	for _, f := range []string{"", "admin.conf", "certs", store.File} {
 		info, err := os.Stat(c.dir(f))
 		if err != nil {
 			t.Error(err)

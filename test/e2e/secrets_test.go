@@ -5,6 +5,7 @@ package e2e
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubexm/kubexm/internal/store"
+	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/test/testbed"
 )
 
@@ -112,22 +115,30 @@ func checkSecrets(t *testing.T, c *cluster, processes map[string]bool) {
 			}
 		}
 	}
-	err := filepath.WalkDir(c.dir("runs"), func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		look(path, string(data))
+	kept := func(where string, value any) {
+		data, err := json.Marshal(value)
+		must(t, err)
+		look(where, string(data))
 		if found := token.FindAllString(string(data), 3); found != nil {
-			t.Errorf("%s seems to hold bootstrap tokens: %q", path, found)
+			t.Errorf("%s seems to hold bootstrap tokens: %q", where, found)
 		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+	}
+	st, err := store.Open(c.dir(), store.Options{})
+	must(t, err)
+	defer st.Close()
+	runs, err := st.Runs()
+	must(t, err)
+	for _, r := range runs {
+		kept("the record of "+r.ID, r)
+		graph, err := st.Graph(r)
+		must(t, err)
+		kept("the plan of "+r.ID, graph)
+		must(t, st.Events(r, 0, func(_ int64, ev engine.Event) error { kept("an event of "+r.ID, ev); return nil }))
+	}
+	revs, err := st.History()
+	must(t, err)
+	for _, r := range revs {
+		kept("the configuration of "+r.Run.ID, string(r.Resolved))
 	}
 	if len(processes) < 100 {
 		t.Errorf("only %d command lines were seen", len(processes))

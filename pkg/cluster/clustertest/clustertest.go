@@ -127,6 +127,10 @@ func Text(steps ...step.Step) string {
 			for _, f := range s.List {
 				file(&b, f)
 			}
+		case step.Inventory:
+			for _, f := range s.With {
+				file(&b, f)
+			}
 		case step.Block:
 			show(&b, s.Path, s.Mode, []byte(s.Begin+"\n"+string(s.Content)+s.End))
 		case step.Service:

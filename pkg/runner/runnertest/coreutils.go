@@ -324,17 +324,21 @@ func (c *Call) account(file, name string) bool {
 
 func ln(c *Call) int {
 	o, args, ok := c.opts("sfnT", "")
-	if !ok || o["s"] == "" || len(args) != 2 {
+	if !ok || len(args) != 2 {
 		return c.Unknown()
 	}
 	to := c.target(args[0], args[1], o["T"]+o["n"] != "")
-	if _, err := c.fs.stat(to, false); err == nil && o["f"] == "" {
-		return c.Failf(1, "failed to create symbolic link '%s': File exists", to)
+	kind, link := "symbolic link", func() error { return c.fs.symlink(args[0], to) }
+	if o["s"] == "" {
+		kind, link = "hard link", func() error { return c.fs.hardLink(c.path(args[0]), to) }
 	}
-	if err := c.fs.symlink(args[0], to); err != nil {
+	if _, err := c.fs.stat(to, false); err == nil && o["f"] == "" {
+		return c.Failf(1, "failed to create %s '%s': File exists", kind, to)
+	}
+	if err := link(); err != nil {
 		return c.fail(err)
 	}
-	c.changed("ln -s %s %s", args[0], to)
+	c.changed("ln %s %s", args[0], to)
 	return 0
 }
 

@@ -247,6 +247,20 @@ func (f *fsys) link(p string, n *inode) error {
 	return nil
 }
 
+// hardLink makes p a further name of the file at from.
+func (f *fsys) hardLink(from, p string) error {
+	f.mu.Lock()
+	_, _, n, err := f.walk(from, false, 0)
+	f.mu.Unlock()
+	if err == nil && n.mode.IsDir() {
+		err = syscall.EPERM
+	}
+	if err != nil {
+		return fail("link", from, err)
+	}
+	return f.link(p, n)
+}
+
 func (f *fsys) symlink(to, p string) error {
 	f.mu.Lock()
 	n := f.node(fs.ModeSymlink | 0o777)

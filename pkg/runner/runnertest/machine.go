@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"path"
+	"time"
 )
 
 // Debian12 returns a host like a fresh cloud image of Debian 12 (amd64, 4 CPUs,
@@ -149,7 +150,7 @@ func (h *Host) boot() {
 	h.put("/sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory hugetlb pids rdma misc\n", 0o444)
 	for p, gen := range map[string]func() string{
 		"/proc/swaps": h.procSwaps, "/proc/modules": h.procModules, "/proc/mounts": h.procMounts,
-		"/proc/kallsyms": h.kallsyms, "/proc/meminfo": h.meminfo,
+		"/proc/kallsyms": h.kallsyms, "/proc/meminfo": h.meminfo, "/proc/uptime": uptime(time.Now()),
 	} {
 		h.put(p, "", 0o444)
 		h.must(h.fs.change(p, true, func(n *inode) { n.gen = gen }))
@@ -174,6 +175,11 @@ func (h *Host) boot() {
 		}
 	}
 	h.ClearLog()
+}
+
+// uptime is the content of /proc/uptime of a host that was started some time ago.
+func uptime(started time.Time) func() string {
+	return func() string { return fmt.Sprintf("%.2f 0.00\n", 100+time.Since(started).Seconds()) }
 }
 
 // Reboot cuts the power and starts the host again: what is not in files is

@@ -46,7 +46,9 @@ func flock(c *Call) int {
 	if !c.fs.exists(path.Dir(c.path(args[0]))) {
 		return c.Failf(66, "cannot open lock file %s: No such file or directory", args[0])
 	}
-	c.put(c.path(args[0]), "", 0o644)
+	if !c.fs.exists(c.path(args[0])) {
+		c.put(c.path(args[0]), "", 0o644)
+	}
 	return c.inner(args[1:])
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/kubexm/kubexm/pkg/connector"
@@ -24,11 +25,14 @@ type Sandbox struct {
 	shell string
 }
 
-// NewSandbox returns an empty sandbox for a shell, "dash" or "bash". It skips
+// Shells are the command lines of the shells that scripts must run on.
+func Shells() []string { return []string{"dash", "bash", "busybox sh"} }
+
+// NewSandbox returns an empty sandbox for one of Shells. It skips
 // the test, with the reason, where the machine cannot give one.
 func NewSandbox(tb testing.TB, shell string) *Sandbox {
 	tb.Helper()
-	if _, err := exec.LookPath(shell); err != nil {
+	if _, err := exec.LookPath(strings.Fields(shell)[0]); err != nil {
 		tb.Skipf("no %s on this machine", shell)
 	}
 	s := &Sandbox{tb.TempDir(), shell}
@@ -66,6 +70,9 @@ func (s *Sandbox) Put(p, text string, mode fs.FileMode) {
 	}
 }
 
+// Path is where a path of the sandbox is on this machine.
+func (s *Sandbox) Path(p string) string { return filepath.Join(s.root, p) }
+
 // Runner returns a new Runner on the sandbox.
 func (s *Sandbox) Runner() *runner.Runner { return runner.New(s.shell, s) }
 
@@ -75,7 +82,7 @@ const enter = `set -e; r=$1
 mount --bind /usr "$r/usr"; mount -o remount,ro,bind "$r/usr"; mount --rbind /proc "$r/proc"; mount --bind "$r/kernel" "$r/proc/sys"
 mount --bind /dev/null "$r/dev/null"
 if [ -d /var/lib/dpkg ]; then mkdir -p "$r/var/lib/dpkg"; mount --bind /var/lib/dpkg "$r/var/lib/dpkg"; mount -o remount,ro,bind "$r/var/lib/dpkg"; fi
-exec chroot "$r" "$2" -c 'cd /; umask 022; export LC_ALL=C; (eval "set --; $1")' kubexm "$3"`
+exec chroot "$r" $2 -c 'cd /; umask 022; export LC_ALL=C; (eval "set --; $1")' kubexm "$3"`
 
 // Exec runs a script.
 func (s *Sandbox) Exec(ctx context.Context, c connector.Cmd) error {

@@ -116,10 +116,14 @@ func dd(c *Call) int {
 
 func tail(c *Call) int {
 	o, files, ok := c.opts("q", "cn")
-	if !ok || o["c"] != "" {
+	if !ok {
 		return c.Unknown()
 	}
 	b, status := c.input(files)
+	if n, err := strconv.Atoi(o["c"]); err == nil && n >= 0 {
+		_, _ = c.Stdout.Write(b[max(0, len(b)-n):]) // a reader that has enough is no error
+		return status
+	}
 	l := splitLines(b)
 	n, err := strconv.Atoi(strings.TrimPrefix(o["n"], "+"))
 	switch {

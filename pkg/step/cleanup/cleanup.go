@@ -3,7 +3,6 @@ package cleanup
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -136,7 +135,7 @@ case "$(stat -c %d "$e") $e" in */lost+found) ;; "$dev "*) echo "$e";; esac; fi;
 // that is a mount point or a link is emptied.
 func Data(c *cluster.Cluster, host string) step.Step {
 	all := append(cluster.DataDirs(c.Spec, c.Host(host)), "/etc/kubernetes", "/var/lib/kubelet", "/var/lib/cni", "/run/flannel", "/var/lib/kube-proxy",
-		"/var/log/pods", "/var/log/containers", "/etc/cni/net.d/10-flannel.conflist", "/opt/cni/bin/flannel", "/run/lock/kubexm-kubeadm")
+		"/var/log/pods", "/var/log/containers", "/etc/cni/net.d/10-flannel.conflist", "/opt/cni/bin/flannel", "/run/lock/kubexm-kubeadm") // the last one is of earlier releases
 	empty := "/etc/cni/net.d /etc/cni /run/netns"
 	if !cluster.RunsHarbor(c.Spec, c.Host(host)) {
 		all = append(all, "/run/containerd", "/run/nri")
@@ -160,8 +159,8 @@ func (Restored) String() string { return "as before" }
 
 // Precheck looks for kubexm's record on the host.
 func (Restored) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
-	have, err := r.Exists(ctx, runner.StateDir)
-	if err != nil || !slices.Contains(have, runner.StateDir) {
+	have, err := r.Sh(ctx, "ls -A "+runner.StateDir+" 2>/dev/null | grep -v '^lock' || true") // who deletes has the lock
+	if err != nil || have == "" {
 		return nil, err
 	}
 	return &step.Change{Diff: "put back what was there before kubexm", Run: func(ctx context.Context) error {

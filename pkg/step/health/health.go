@@ -35,8 +35,8 @@ const Timeout = 5 * time.Minute
 // All is asked through the host's own connection.
 func ControlPlane(c *cluster.Cluster, host string) step.Step { return gate(c, Gate{Host: host}) }
 
-// Masters is ControlPlane where the member of etcd on the host goes on: no majority is needed without it.
-func Masters(c *cluster.Cluster, host string) step.Step { return gate(c, Gate{Host: host, Kept: true}) }
+// Well is ControlPlane where the member of etcd on the host goes on: the others need not be a majority.
+func Well(c *cluster.Cluster, host string) step.Step { return gate(c, Gate{Host: host, Kept: true}) }
 
 func gate(c *cluster.Cluster, g Gate) step.Step {
 	host := g.Host

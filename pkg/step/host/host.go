@@ -14,10 +14,14 @@ import (
 )
 
 // Record notes on the host which cluster it belongs to: its name, and its ID, as
-// names can be alike.
-func Record(c *cluster.Cluster) step.Step {
+// names can be alike; and what kubexm makes there.
+func Record(c *cluster.Cluster, host string) step.Step {
 	text := "cluster=" + c.Name + "\nid=" + c.ID() + "\n"
-	return step.File{Path: runner.StateDir + "/env", Content: step.Content(text), Mode: 0o644}
+	var has []string
+	if f := c.Facts[host]; f != nil {
+		has = f.Inventory
+	}
+	return step.Inventory{With: []step.File{{Path: runner.StateDir + "/env", Content: step.Content(text), Mode: 0o644}}, Has: has}
 }
 
 // Hosts keeps the names of all hosts, of the API endpoint, of the private registry and of the
@@ -74,6 +78,7 @@ func SwapOff() step.Command {
 		Unless: `[ "$(wc -l </proc/swaps)" -le 1 ] && { [ ! -f /etc/fstab ] || [ -z "$(` + active + `)" ]; }`,
 		Run: `while read -r dev type rest; do case "$dev" in /*) note "swap $dev"; swapoff "$dev";; esac; done </proc/swaps
 if [ -f /etc/fstab ] && [ -n "$(` + active + `)" ]; then note 'fstab /etc/fstab'; sed -i 's/^[^#].*[[:space:]]swap[[:space:]]/# kubexm: &/' /etc/fstab; fi`,
+		Makes: []string{"fstab /etc/fstab"},
 		Undo: `if [ -f /etc/fstab ]; then sed -i 's/^# kubexm: //' /etc/fstab; fi
 while read -r verb dev; do if [ "$verb" = swap ]; then swapon "$dev" || true; fi; done <` + runner.StateDir + "/ledger",
 	}

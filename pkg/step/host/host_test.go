@@ -25,7 +25,7 @@ func TestRendered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := clustertest.New(t, spec, nil)
-			text := clustertest.Text(host.Record(c), host.Hosts(c, "node1", "/joined"), host.Hosts(c, "node2", "/joined"),
+			text := clustertest.Text(host.Record(c, "node1"), host.Hosts(c, "node1", "/joined"), host.Hosts(c, "node2", "/joined"),
 				host.Packages(c, "node2"), host.Modules(c), host.Sysctl(c))
 			golden.Equal(t, strings.Replace(text, c.ID(), "ID", 1))
 		})

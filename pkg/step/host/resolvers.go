@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -45,6 +46,13 @@ func (s Resolvers) Precheck(ctx context.Context, r *runner.Runner) (*step.Change
 		return s.dropIn().Precheck(ctx, r)
 	}
 	return s.block().Precheck(ctx, r)
+}
+
+// Owns is what either way makes.
+func (s Resolvers) Owns() ([]string, error) {
+	file, err1 := step.Owns(s.block())
+	service, err2 := step.Owns(s.dropIn())
+	return append(file, service...), errors.Join(err1, err2)
 }
 
 // block stands first in the file: the C library asks servers in their order, and three at most (resolv.conf(5)).

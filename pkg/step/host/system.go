@@ -25,6 +25,7 @@ func Name(host string) step.Command {
 		Unless: `[ "$(cat ` + kernel + `)" = ` + n + ` ] && [ "$(cat /etc/hostname)" = ` + n + ` ]`,
 		Run: `if [ "$(cat ` + kernel + `)" != ` + n + ` ]; then note "sysctl kernel/hostname $(cat ` + kernel + `)"; echo ` + n + ` >` + kernel + `; fi
 keep /etc/hostname; echo ` + n + ` >/etc/hostname.kubexm; mv -fT /etc/hostname.kubexm /etc/hostname`,
+		Makes: []string{"path /etc/hostname", "sysctl kernel/hostname"},
 		Undo: putBack("/etc/hostname") + `
 while read -r verb k was; do if [ "$verb $k" = 'sysctl kernel/hostname' ]; then echo "$was" >` + kernel + `; break; fi; done <` + ledger,
 	}
@@ -47,6 +48,7 @@ func SELinux() step.Command {
 		Unless: `! ` + enforced + ` && ! ` + atBoot,
 		Run: `if ` + atBoot + `; then note 'selinux boot'; sed -i 's/^SELINUX=enforcing/SELINUX=disabled/' ` + conf + `; fi
 if ` + enforced + `; then note 'selinux now'; echo 0 >` + now + `; fi`,
+		Makes: []string{"selinux boot", "selinux now"},
 		Undo: `if grep -qx 'selinux boot' ` + ledger + `; then sed -i 's/^SELINUX=disabled/SELINUX=enforcing/' ` + conf + `; fi
 if grep -qx 'selinux now' ` + ledger + `; then echo 1 >` + now + `; fi`,
 	}
@@ -67,8 +69,12 @@ on() { if [ "$1" = ufw ] && ! grep -qsi '^ENABLED=yes' /etc/ufw/ufw.conf; then r
 // to stop what does not run would leave them.
 func off(what string, services ...string) step.Command {
 	each := "for s in " + strings.Join(services, " ") + "; do "
+	var makes []string
+	for _, s := range services {
+		makes = append(makes, "enabled "+s, "active "+s)
+	}
 	return step.Command{
-		What:   what,
+		What: what, Makes: makes,
 		Unless: on + each + `if on $s; then exit 1; fi; done`,
 		Run: on + each + `if on $s; then if rules $s; then systemctl start $s || :; fi; if boots $s; then note "enabled $s"; fi
 if systemctl is-active -q $s; then note "active $s"; fi; systemctl -q disable --now $s; fi; done`,

@@ -49,7 +49,10 @@ func Programs(c *cluster.Cluster, host string) step.Step {
 
 // exclusive runs kubeadm once at a time on a host: one that outlived a lost
 // connection is waited for. All its phases can be run again over what is there.
-const exclusive = "flock -w 300 /run/lock/kubexm-kubeadm " + program + " "
+const exclusive = "{ [ -e " + mutex + " ] || (umask 077; : >" + mutex + "); } && flock -w 300 " + mutex + " " + program + " "
+
+// mutex is a file that nobody else can open: whoever can may hold a lock on it.
+const mutex = runner.StateDir + "/kubeadm.lock"
 
 // PKI gives a master the authorities, the service-account key and the certificate of its API server, which
 // were chosen on the control machine; kubeadm signs all else with them.
@@ -171,6 +174,11 @@ func (Join) String() string { return "kubeadm join" }
 // that one join, and kubexm takes both away after it.
 func (j Join) Writes() ([]step.File, error) {
 	return []step.File{{Path: joinPath, Content: j.Config, Mode: 0o600}}, nil
+}
+
+// Owns is also what stands in for what the kubelet makes later.
+func (j Join) Owns() ([]string, error) {
+	return []string{"path " + configPath, "path " + discoveryPath, "path " + clientPath, "path " + currentPath}, nil
 }
 
 // Precheck looks for what a finished kubeadm leaves: its mark, the kubelet's own

@@ -3,6 +3,7 @@ package kubeadm
 import (
 	"context"
 	"crypto/sha256"
+	_ "embed"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -34,10 +35,12 @@ const (
 // Facts: https://kubernetes.io/docs/reference/setup-tools/kubeadm/kubeadm-init-phase
 var phases = []struct{ pod, phase, process string }{
 	{EtcdPod, "etcd local", "etcd"},
-	{"kube-apiserver", "control-plane apiserver", "kube-apiserver"},
+	{apiServer, "control-plane apiserver", apiServer},
 	{"kube-controller-manager", "control-plane controller-manager", "kube-controller"}, // the kernel keeps 15 characters
 	{"kube-scheduler", "control-plane scheduler", "kube-scheduler"},
 }
+
+const apiServer = "kube-apiserver"
 
 // EtcdPod is the static pod of the member of etcd that kubeadm runs.
 const EtcdPod = "etcd"
@@ -68,7 +71,7 @@ func digests(c *cluster.Cluster, host string, etcd Etcd, reads []step.Step) map[
 		return hex.EncodeToString(hash[:8])
 	}
 	all := map[string]string{
-		"kube-apiserver":          sum(conf.APIServer, conf.Networking, conf.Etcd.External, brought),
+		apiServer:                 sum(conf.APIServer, conf.Networking, conf.Etcd.External, brought),
 		"kube-controller-manager": sum(conf.ControllerManager, conf.Networking, conf.ClusterName),
 		"kube-scheduler":          sum(conf.Scheduler),
 	}
@@ -83,31 +86,41 @@ func digests(c *cluster.Cluster, host string, etcd Etcd, reads []step.Step) map[
 type Pods struct {
 	What    string
 	Digests map[string]string // by static pod: with what its process must have been started
+	Behind  map[string]string `json:",omitempty"` // the same of pods that are stopped meanwhile, as they do not work without
+	Name    string            // of the endpoint
+	Detour  string            `json:",omitempty"` // address of another master; empty: there is none
 }
 
 // ControlPlane keeps the API server, the controller manager and the scheduler of a master; reads as with Config.
 func ControlPlane(c *cluster.Cluster, host string, etcd Etcd, reads ...step.Step) step.Step {
 	all := digests(c, host, etcd, reads)
 	delete(all, EtcdPod)
-	return step.With(Pods{What: "control plane", Digests: all}, step.Options{Timeout: 5 * time.Minute})
+	return pods(c, host, Pods{What: "control plane", Digests: all})
 }
 
-// EtcdMember keeps the member of etcd that kubeadm runs on a master.
+// EtcdMember keeps the member of etcd that kubeadm runs on a master. The API server of the master asks that member alone:
+// it is stopped before, so that nobody waits for an answer that it cannot give.
 func EtcdMember(c *cluster.Cluster, host string, etcd Etcd) step.Step {
 	all := digests(c, host, etcd, nil)
-	return step.With(Pods{What: "etcd", Digests: map[string]string{EtcdPod: all[EtcdPod]}}, step.Options{Timeout: 5 * time.Minute})
+	return pods(c, host, Pods{
+		What: "etcd", Digests: map[string]string{EtcdPod: all[EtcdPod]}, Behind: map[string]string{apiServer: all[apiServer]},
+	})
+}
+
+func pods(c *cluster.Cluster, host string, p Pods) step.Step {
+	p.Name = c.Spec.LoadBalancer.Domain
+	others := slices.DeleteFunc(slices.Clone(c.Observed.AnyAPI()), func(h string) bool { return h == host })
+	if len(others) > 0 {
+		p.Detour = c.IP(others[len(others)-1])
+	}
+	return step.With(p, step.Options{Timeout: 10 * time.Minute})
 }
 
 func (p Pods) String() string { return "static pods of " + p.What }
 
-// running tells of each process of a name, which is the argument, with which digest it was started; pids which they are.
-const running = `running() { for p in $(pids "$1"); do tr '\0' '\n' <"$p/environ" | grep '^KUBEXM_DIGEST=' || echo KUBEXM_DIGEST=; done 2>/dev/null; true; }
-pids() { for p in /proc/[0-9]*; do if read -r n <"$p/comm" && [ "$n" = "$1" ]; then echo "$p"; fi; done 2>/dev/null; true; }
-`
-
 // Precheck reads the manifests and asks the processes, in one round trip.
 func (p Pods) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
-	look, paths := running, []string{Done}
+	look, paths := podScript, []string{Done}
 	for _, ph := range phases {
 		if p.Digests[ph.pod] != "" {
 			look += "running " + ph.process + " | sed 's/^/" + ph.pod + " /'\n"
@@ -121,8 +134,8 @@ func (p Pods) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 	if _, made := files[Done]; !made { // kubeadm is still to come
 		return nil, nil
 	}
-	var text, script strings.Builder
-	var restarts []string
+	var text strings.Builder
+	var restarts, differ []string
 	for _, ph := range phases {
 		want := p.Digests[ph.pod]
 		if want == "" {
@@ -136,15 +149,18 @@ func (p Pods) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 		if strings.Contains(out, ph.pod+" KUBEXM_DIGEST=") {
 			restarts = append(restarts, ph.pod)
 		}
-		fmt.Fprintf(&script, "renew %s %s '%s' %s\n", ph.pod, ph.process, ph.phase, want)
+		differ = append(differ, ph.pod)
 	}
 	if text.Len() == 0 {
 		return nil, nil
 	}
+	for pod := range p.Behind {
+		restarts = append(restarts, pod)
+	}
 	return &step.Change{
 		Diff: text.String(), Restarts: restarts,
-		Run:      func(ctx context.Context) error { return p.renew(ctx, r, script.String()) },
-		Rollback: func(ctx context.Context) error { _, err := r.Sh(ctx, running+restorePods); return err },
+		Run:      func(ctx context.Context) error { return p.renew(ctx, r, differ) },
+		Rollback: func(ctx context.Context) error { _, err := r.Sh(ctx, p.inputs()+podScript+"back"); return err },
 	}, nil
 }
 
@@ -173,24 +189,46 @@ func (p Pods) gap(pod string, files map[string]runner.File, out string) (text st
 
 func manifest(pod string) string { return manifestDir + "/" + pod + ".yaml" }
 
-// renewPods has kubeadm make a manifest anew, and waits until its process was started from it. What was there is kept
-// for restorePods. Both leave the manifest that kubeadm made, which is the one that is known.
-const renewPods = `renew() { f=` + manifestDir + `/$1.yaml; k=` + madeDir + `; mkdir -p $k/old
-if [ -e $k/$1.yaml ]; then cp -p $k/$1.yaml $k/old/$1.yaml; elif [ -e $f ]; then cp -p $f $k/old/$1.yaml; fi
-rm -f $k/.was; if [ -e $f ]; then cp -p $f $k/.was; fi; was=$(pids $2)
-` + exclusive + `init phase $3 --config ` + configPath + ` >&2
-cp -p $f $k/.$1; mv -f $k/.$1 $k/$1.yaml; i=0
-if cmp -s $f $k/.was; then was=; fi; rm -f $k/.was
-until [ "$(running $2)" = "KUBEXM_DIGEST=$4" ] && [ "$(pids $2)" != "$was" ]; do i=$((i+1))
-if [ $i -gt 600 ]; then echo "$1 was not started from its new manifest within 2 minutes" >&2; exit 1; fi; sleep 0.2; done; }
-`
+//go:embed scripts/pods.sh
+var podScript string
 
-const restorePods = `k=` + madeDir + `; for f in $k/old/*.yaml; do if [ -e "$f" ]; then n=${f##*/}
-cp -p $f $k/.$n; cp -p $f ` + manifestDir + `/.$n; mv -f $k/.$n $k/$n; mv -f ` + manifestDir + `/.$n ` + manifestDir + `/$n; fi; done; rm -rf $k/old`
+// inputs are those of the script.
+func (p Pods) inputs() string {
+	return fmt.Sprintf("M=%s K=%s NAME=%s DETOUR=%s CONFIG=%s PHASE='%s init phase'\n",
+		manifestDir, madeDir, runner.Quote(p.Name), runner.Quote(p.Detour), configPath, strings.TrimSpace(exclusive))
+}
 
-func (p Pods) renew(ctx context.Context, r *runner.Runner, script string) error {
-	if _, err := r.Change(ctx, running+renewPods+script+"rm -rf "+madeDir+"/old"); err != nil {
-		for _, pod := range slices.Sorted(maps.Keys(p.Digests)) {
+// renew has kubeadm make manifests anew, and waits until their processes were started from them. Pods that do not work
+// without them are stopped first, and come after.
+func (p Pods) renew(ctx context.Context, r *runner.Runner, differ []string) error {
+	want := maps.Clone(p.Digests)
+	maps.Copy(want, p.Behind)
+	var save, stop, renew, wait strings.Builder
+	for _, ph := range phases {
+		_, behind := p.Behind[ph.pod]
+		if !behind && !slices.Contains(differ, ph.pod) {
+			continue
+		}
+		fmt.Fprintf(&save, "save %s\n", ph.pod)
+		if behind {
+			fmt.Fprintf(&stop, "stop %s %s\n", ph.pod, ph.process)
+		}
+		one := fmt.Sprintf("was=$(pids %[2]s); renew %[1]s '%[3]s' || was=\n", ph.pod, ph.process, ph.phase)
+		until := fmt.Sprintf("wait_ %s %s %s \"$%s\"\n", ph.pod, ph.process, want[ph.pod], "was_"+strings.ReplaceAll(ph.pod, "-", "_"))
+		one += "was_" + strings.ReplaceAll(ph.pod, "-", "_") + "=$was\n"
+		if p.Behind != nil { // one after the other
+			one, until = one+until, ""
+		}
+		renew.WriteString(one)
+		wait.WriteString(until)
+	}
+	detour := ""
+	if p.Behind != nil || slices.Contains(differ, apiServer) {
+		detour = "detour\n"
+	}
+	script := p.inputs() + podScript + save.String() + detour + stop.String() + renew.String() + wait.String() + "rm -rf $K/old"
+	if _, err := r.Change(ctx, script); err != nil {
+		for _, pod := range differ {
 			err = fmt.Errorf("%w\n%s", err, lastLog(context.WithoutCancel(ctx), r, pod))
 		}
 		return fault.Advise(err, "look at the host: crictl ps -a, journalctl -u kubelet; --no-rollback keeps everything as it is")

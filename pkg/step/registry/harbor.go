@@ -42,7 +42,8 @@ func Harbor(c *cluster.Cluster, host string) step.Step {
 			Unless: "[ -f " + compose + " ] && grep -qx " + digest + " " + prepared,
 			Run: "for f in common input docker-compose.yml prepared; do keep " + harborDir + "$f; done\n" +
 				"(umask 077; " + harborDir + "prepare >&2; echo " + digest + " >" + prepared + ")",
-			Undo: "rm -f " + prepared + "; if [ ! -e /etc/systemd/system/harbor.service ]; then rm -rf " + harborDir + "common " + compose + "; fi",
+			Makes: []string{"path " + harborDir + "common", "path " + harborDir + "input", "path " + compose, "path " + prepared},
+			Undo:  "rm -f " + prepared + "; if [ ! -e /etc/systemd/system/harbor.service ]; then rm -rf " + harborDir + "common " + compose + "; fi",
 		},
 	}
 	return step.With(files, step.Options{Timeout: transferTimeout})

@@ -1,0 +1,106 @@
+package app_test
+
+import (
+	"context"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/runner/runnertest"
+)
+
+// before does something before the first script that has a text, while others run.
+func before(text string, do func()) func(*runnertest.Host, context.Context, connector.Cmd) error {
+	var done atomic.Bool
+	return func(h *runnertest.Host, ctx context.Context, c connector.Cmd) error {
+		if strings.Contains(c.Line, text) && done.CompareAndSwap(false, true) {
+			do()
+		}
+		return h.Exec(ctx, c)
+	}
+}
+
+// TestLocked deletes from a copy of the work directory while create is at work, and after it was killed.
+func TestLocked(t *testing.T) {
+	for _, end := range []string{"ends", "killed", "unlocked"} {
+		t.Run(end, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t, row(t, "row1"), "")
+				copied := t.TempDir()
+				elsewhere := func() *attempt {
+					b := w.attempt(t.Context())
+					b.Workdir = copied
+					return b
+				}
+				a := w.attempt(t.Context())
+				a.around = before("KubeXM Managed Block", func() {
+					w.must(os.CopyFS(copied, os.DirFS(w.dir)))
+					time.Sleep(3 * runner.LockTime) // it is renewed
+					_, err := elsewhere().delete()
+					if err == nil || !strings.Contains(err.Error(), "another kubexm is at work on cluster row1: ") {
+						t.Errorf("delete elsewhere: %v", err)
+					}
+					b := elsewhere()
+					b.DryRun = true
+					if _, err := b.create(); err != nil {
+						t.Errorf("a look elsewhere: %v", err)
+					}
+					if end != "ends" {
+						a.kill()
+					}
+				})
+				_, err := a.create()
+				switch end {
+				case "ends":
+					w.must(err)
+				case "killed":
+					if _, err := elsewhere().delete(); err == nil {
+						t.Error("deleted elsewhere at once")
+					}
+					time.Sleep(runner.LockTime)
+				case "unlocked":
+					b := elsewhere()
+					held, err := app.Unlock(b.ctx, b.Options, func([]app.Locked) error { return nil })
+					if err != nil || len(held) != len(w.hosts) || !strings.Contains(held[0].Who, "process ") {
+						t.Errorf("held by %v, %v", held, err)
+					}
+				}
+				_, err = elsewhere().delete()
+				w.must(err)
+				for _, h := range w.hosts {
+					if strings.Contains(h.Snapshot(), runner.StateDir) {
+						t.Errorf("%s is not as before", h.Name)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestLockOutlivesHost takes a worker away for longer than its lock lasts: the run goes on.
+func TestLockOutlivesHost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, row(t, "row1"), "")
+		_, err := w.attempt(t.Context()).create()
+		w.must(err)
+		a, away := w.attempt(t.Context()), 0
+		run := before("kubexm/env", func() { time.Sleep(2 * runner.LockTime) })
+		a.around = func(h *runnertest.Host, ctx context.Context, c connector.Cmd) error {
+			if h.Name == "node3" && strings.Contains(c.Line, `lock "$TOKEN" 60`) {
+				if away++; away > 2 { // taken, looked at once more, and renewed
+					return runnertest.ErrLost
+				}
+			}
+			return run(h, ctx, c)
+		}
+		if _, err := a.create(); err != nil || away < 5 {
+			t.Errorf("asked for %d times, %v", away, err)
+		}
+	})
+}

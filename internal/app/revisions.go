@@ -1,0 +1,118 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubexm/kubexm/internal/store"
+	"github.com/kubexm/kubexm/pkg/config"
+	"github.com/kubexm/kubexm/pkg/util/diff"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// Revision is a configuration that was applied.
+type Revision struct {
+	Run      string    `json:"run"`
+	Pipeline string    `json:"pipeline"`
+	Started  time.Time `json:"started"`
+	Result   string    `json:"result"`            // of the run
+	Changed  []string  `json:"changed,omitempty"` // field: old -> new, against the one before
+}
+
+// History lists the configurations that were applied to a cluster, oldest first.
+func History(o *Options) ([]Revision, error) {
+	p, err := o.history()
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	runs, err := p.runs()
+	if err != nil {
+		return nil, err
+	}
+	results := map[int64]string{}
+	for _, r := range runs {
+		results[r.Seq] = r.Result
+	}
+	revs, err := p.Store.History()
+	var all []Revision
+	for i, r := range revs {
+		one := Revision{Run: r.Run.ID, Pipeline: r.Run.Pipeline, Started: r.Run.Started, Result: results[r.Run.Seq]}
+		if i > 0 && err == nil {
+			one.Changed, err = differing(revs[i-1].Resolved, r.Resolved)
+		}
+		all = append(all, one)
+	}
+	return all, err
+}
+
+// differing lists the fields that differ between two configurations; what one of them was may be lost.
+func differing(was, is []byte) (all []string, err error) {
+	if len(was) == 0 || len(is) == 0 {
+		return nil, nil
+	}
+	changes, err := config.Changes(was, is)
+	for _, c := range changes {
+		all = append(all, c.String())
+	}
+	return all, err
+}
+
+// Diff returns how the configuration that a run applied, by default the last one that did, differs from that of
+// another run, or where to is empty from the one of now. Defaults are filled in. Secrets and the contents of files
+// are told by keyed digests.
+func Diff(ctx context.Context, o *Options, from, to string) (string, error) {
+	p, err := o.history()
+	if err != nil {
+		return "", err
+	}
+	defer p.Close()
+	was, err := p.revision(from)
+	if err != nil {
+		return "", err
+	}
+	if to != "" {
+		is, err := p.revision(to)
+		return unified(was.Run.ID, to, was.Resolved, is.Resolved), err
+	}
+	s, err := open(ctx, o)
+	if err != nil {
+		return "", err
+	}
+	defer s.close()
+	is, err := s.resolved(false)
+	return unified(was.Run.ID, s.file, was.Resolved, is), err
+}
+
+// unified is the difference of two texts that have names of their own.
+func unified(from, to string, was, is []byte) string {
+	const name = "configuration"
+	text := diff.Unified(name, string(was), string(is))
+	return strings.Replace(text, "--- "+name+"\n+++ "+name+"\n", "--- "+from+"\n+++ "+to+"\n", 1)
+}
+
+// revision finds the configuration that a run applied, by default the last one.
+func (p *history) revision(id string) (store.Revision, error) {
+	all, err := p.Store.History()
+	if err != nil {
+		return store.Revision{}, err
+	}
+	if len(all) == 0 {
+		return store.Revision{}, p.o.noCluster(p.name)
+	}
+	if id == "" {
+		return all[len(all)-1], nil
+	}
+	i := slices.IndexFunc(all, func(r store.Revision) bool { return r.Run.ID == id })
+	if i >= 0 {
+		return all[i], nil
+	}
+	if _, err := p.run(id); err != nil {
+		return store.Revision{}, err
+	}
+	err = fmt.Errorf("run %s applied no configuration", id)
+	return store.Revision{}, fault.Exit(fault.Advise(err, "list those that did with: kubexm config history"+p.o.Which()), fault.ExitUsage)
+}

@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubexm/kubexm/internal/app"
+)
+
+func (p *program) unlockCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "unlock", Short: "Let others work on a cluster again, after a kubexm was killed elsewhere",
+		Long: `Remove the locks that a kubexm has on the machines of a cluster, and say whose they were.
+
+Who changes a cluster has a lock on each of its machines, so that no other does so at the
+same time, from wherever. The lock of a kubexm that was killed, or whose machine is gone,
+expires a minute after it was last renewed, and the next run from the same work directory
+does not wait for that. So this is seldom needed; while the other one still works, both
+would change the same machines at once.
+
+It asks for confirmation on a terminal; elsewhere --yes is needed.`,
+		Example: "  kubexm unlock --name prod\n  kubexm unlock -f cluster.yaml --yes",
+		Args:    arguments(0), PreRunE: p.chosen, GroupID: groupCluster,
+	}
+	yes := cmd.Flags().BoolP("yes", "y", false, "do not ask for confirmation")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		_, conf, err := app.Config(&p.options)
+		if err != nil {
+			return err
+		}
+		p.options.Notice = p.notice
+		removed, err := app.Unlock(cmd.Context(), p.options, func(held []app.Locked) error {
+			if *yes {
+				return nil
+			}
+			if err := p.mayAsk("unlocking cluster " + conf.Metadata.Name); err != nil {
+				return err
+			}
+			for _, l := range held {
+				fmt.Fprintf(p.err, "%s is locked by %s\n", l.Host, l.Who)
+			}
+			return p.typed(cmd.Context(), conf.Metadata.Name)
+		})
+		for _, l := range removed {
+			fmt.Fprintf(p.out, "%s was locked by %s\n", l.Host, l.Who)
+		}
+		if err == nil && len(removed) == 0 && !p.quiet {
+			fmt.Fprintln(p.out, "nobody has a lock")
+		}
+		return err
+	}
+	return cmd
+}

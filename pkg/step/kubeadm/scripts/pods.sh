@@ -1,0 +1,44 @@
+# Static pods of a master. Inputs: M is the kubelet's directory of manifests, K keeps them as kubeadm made them, NAME is the
+# endpoint's name, DETOUR another master's address (empty: there is none), PHASE runs a phase of kubeadm with
+# CONFIG.
+
+# pids lists the processes of a name, running with which digests they were started.
+pids() { for p in /proc/[0-9]*; do if read -r n <"$p/comm" && [ "$n" = "$1" ]; then echo "$p"; fi; done 2>/dev/null; true; }
+running() { for p in $(pids "$1"); do tr '\0' '\n' <"$p/environ" | grep '^KUBEXM_DIGEST=' || echo KUBEXM_DIGEST=; done 2>/dev/null; true; }
+
+# lead sends what this machine asks the API server to an address. While its own API server is away, its kubelet would wait
+# for that: it wants to replace the mirror of a pod before it starts the pod anew.
+own=
+lead() { if [ -n "$1" ]; then sed -i "s/^[^ ]* $NAME\$/$1 $NAME/" /etc/hosts; fi; }
+detour() { if [ -n "$DETOUR" ]; then own=$(sed -n "s/^\([^ ]*\) $NAME\$/\1/p" /etc/hosts); trap 'lead "$own"' EXIT; lead "$DETOUR"; fi; }
+
+# save keeps a manifest for back, which puts all those that were saved in place again.
+save() {
+  mkdir -p "$K/old"
+  if [ -e "$K/$1.yaml" ]; then cp -p "$K/$1.yaml" "$K/old/$1.yaml"; elif [ -e "$M/$1.yaml" ]; then cp -p "$M/$1.yaml" "$K/old/$1.yaml"; fi
+}
+place() { cp -p "$1" "$2/.${1##*/}"; mv -f "$2/.${1##*/}" "$2/${1##*/}"; }
+back() { for f in "$K"/old/*.yaml; do if [ -e "$f" ]; then place "$f" "$K"; place "$f" "$M"; fi; done; rm -rf "$K/old"; }
+
+# until_ waits up to two minutes for a command to succeed.
+until_() { i=0; until "$@"; do i=$((i+1)); if [ $i -gt 600 ]; then return 1; fi; sleep 0.2; done; }
+gone() { [ -z "$(pids "$1")" ]; }
+started() { [ "$(running "$1")" = "KUBEXM_DIGEST=$2" ] && [ "$(pids "$1")" != "$3" ]; }
+
+# stop takes a pod away until renew makes it anew: POD PROCESS.
+stop() {
+  rm -f "$M/$1.yaml"
+  until_ gone "$2" || { echo "$1 has not ended within 2 minutes" >&2; exit 1; }
+}
+
+# renew has kubeadm make the manifest of a pod: POD PHASE. It fails where that changes nothing.
+renew() {
+  rm -f "$K/.was"; if [ -e "$M/$1.yaml" ]; then cp -p "$M/$1.yaml" "$K/.was"; fi
+  $PHASE $2 --config "$CONFIG" >&2 || exit
+  place "$M/$1.yaml" "$K"
+  if cmp -s "$M/$1.yaml" "$K/.was"; then rm -f "$K/.was"; return 1; fi
+  rm -f "$K/.was"
+}
+
+# wait_ waits until a pod was started from its manifest: POD PROCESS DIGEST WAS.
+wait_() { until_ started "$2" "$3" "$4" || { echo "$1 was not started from its new manifest within 2 minutes" >&2; exit 1; }; }
