@@ -57,6 +57,9 @@ type Client struct {
 	mu    sync.Mutex
 	kinds meta.RESTMapper // what the server serves; nil: to be asked
 
+	recording sync.Mutex
+	applied   map[string][]string // the inventory; nil: to be read
+
 }
 
 // New makes a client. It does not connect yet.

@@ -19,7 +19,8 @@ func Kube(r *runner.Runner, access kube.Access) (*kube.Client, error) {
 	})
 }
 
-// Apply ensures Kubernetes objects by server-side apply.
+// Apply ensures Kubernetes objects by server-side apply. Those that an Apply of the same What has made once and that it does not
+// name any more are removed.
 type Apply struct {
 	What    string
 	Objects Content     // YAML documents
@@ -38,11 +39,11 @@ func (a Apply) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) 
 	if err != nil {
 		return nil, fmt.Errorf("reading the objects of %s: %w", a.What, err)
 	}
-	diff, err := client.Diff(ctx, objects...)
+	diff, err := client.DiffSet(ctx, a.What, objects...)
 	if err != nil || diff == "" {
 		return nil, err
 	}
-	return &Change{Diff: diff, Run: func(ctx context.Context) error { return client.Apply(ctx, objects...) }}, nil
+	return &Change{Diff: diff, Run: func(ctx context.Context) error { return client.ApplySet(ctx, a.What, objects...) }}, nil
 }
 
 // RolledOut waits until workloads do what they are there for.

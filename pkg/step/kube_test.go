@@ -87,6 +87,32 @@ func TestKubernetesKinds(t *testing.T) {
 	}
 }
 
+// TestApplyPrunes takes an object out of what a step applies, and has the next step show and remove it.
+func TestApplyPrunes(t *testing.T) {
+	h, access := served(t, kubetest.New())
+	agent, one := step.Content(objects), step.Content(strings.Split(objects, "---")[0])
+	if err := apply(t, h, step.Apply{What: "agent", API: access, Objects: agent}); err != nil {
+		t.Fatal(err)
+	}
+	other := step.Apply{What: "other", API: access, Objects: one} // that never had it
+	if err := apply(t, h, other); err != nil {
+		t.Fatal(err)
+	}
+	if change := check(t, h, other); change != nil {
+		t.Errorf("another step has something to do: %s", change.Diff)
+	}
+	less := step.Apply{What: "agent", API: access, Objects: one}
+	if change := check(t, h, less); change == nil || change.Diff != "- DaemonSet kube-system/agent\n" {
+		t.Fatalf("got %+v", change)
+	}
+	if err := apply(t, h, less); err != nil {
+		t.Fatal(err)
+	}
+	if change := check(t, h, step.Apply{What: "agent", API: access, Objects: agent}); change == nil || !strings.Contains(change.Diff, "agent:1") {
+		t.Errorf("the DaemonSet is still there: %+v", change)
+	}
+}
+
 func TestWaitForNode(t *testing.T) {
 	api := kubetest.New()
 	api.AddNode("node1", false)
