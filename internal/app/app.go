@@ -37,7 +37,7 @@ type Options struct {
 	Rollback      engine.Rollback // when a step fails; "": RollbackHost
 	Force         bool            // delete: also without the cluster's keys, and without machines that cannot be reached
 	SkipPreflight []string        // names of checks
-	AllowMissing  bool            // create, plan, preflight: without workers that cannot be reached
+	AllowMissing  bool            // create, plan, apply, preflight: without hosts that cannot be reached, where the others can do without them
 
 	// Confirm asks whether to delete a cluster of which no machine was reached; an error is a no. nil: no.
 	Confirm func(ctx context.Context, cluster, why string) error

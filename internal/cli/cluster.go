@@ -27,8 +27,8 @@ that fails, or dies, does not keep the others from becoming nodes.
 
 A machine that cannot be reached stops it before anything is touched. With
 --allow-missing it makes the cluster without workers that are down; run it again
-when they are back to add them. Masters, members of etcd and load balancers are
-always needed.
+when they are back to add them. Once the cluster runs, masters, members of etcd and
+load balancers can be left out, too, as long as the others can do without them.
 
 The first Ctrl-C lets running steps finish, the second stops at once.`,
 		Example: `  kubexm create cluster --name prod

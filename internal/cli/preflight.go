@@ -62,7 +62,7 @@ func (p *program) skipFlag(cmd *cobra.Command) {
 
 // missingFlag adds the flag that does without workers that are down.
 func (p *program) missingFlag(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&p.options.AllowMissing, "allow-missing", false, "leave out hosts that cannot be reached, if they are workers and nothing else")
+	cmd.Flags().BoolVar(&p.options.AllowMissing, "allow-missing", false, "leave out hosts that cannot be reached, if the others can do without them")
 }
 
 // fitnessText is what the preflight found, and what that means where it is good.
