@@ -177,17 +177,6 @@ func (c *Cluster) mark(service string) string {
 	return service
 }
 
-// Introducer is the master through which a host joins: one that runs, or the first.
-func (c *Cluster) Introducer(host string) string {
-	_, live := c.SplitMasters()
-	for _, m := range live {
-		if m != host {
-			return m
-		}
-	}
-	return c.FirstMaster()
-}
-
 // LedTo is where the name of the endpoint leads on a host now; empty: it is not known there.
 func (c *Cluster) LedTo(host string) string { return c.FactsOf(host).Names[c.Spec.LoadBalancer.Domain] }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/step/kubelet"
 )
 
-// rolling sends hosts through a part one after the other, each behind the gate of the control plane, before and after it.
+// rolling sends hosts through a part one after the other, each when the control plane is well, before and after it.
 // What was found broken comes first, last comes last.
 func rolling(c *cluster.Cluster, hosts []string, last string, part plan.Part) plan.Part {
 	broken := slices.Concat(c.Observed.BrokenEtcd(), c.Observed.BrokenAPI())
@@ -28,7 +28,7 @@ func rolling(c *cluster.Cluster, hosts []string, last string, part plan.Part) pl
 		return 1
 	}
 	order := slices.SortedStableFunc(slices.Values(hosts), func(a, b string) int { return rank(a) - rank(b) })
-	return plan.Batches{Order: order, Gate: func(h string) step.Step { return health.ControlPlane(c, h) }, Part: part}
+	return plan.Batches{Order: order, Gate: func(h string) step.Step { return health.Well(c, h) }, Part: part}
 }
 
 // LiveEtcd keeps the members of etcd that kubexm runs: those that do not run yet start together, those that run change one by
@@ -41,9 +41,11 @@ func LiveEtcd(c *cluster.Cluster) plan.Part {
 	return plan.Module{Parts: []plan.Part{etcdTask(c, fresh), rolling(c, live, c.Observed.EtcdLeader(), member(c, etcdTask(c, live)))}}
 }
 
-// member is what changes members of etcd, which hand leadership over before.
+// member is what changes members of etcd, each when the others are a majority. One that leads hands over before.
 func member(c *cluster.Cluster, t plan.Task) plan.Part {
-	return plan.Scope{Name: "member", Part: t, Begin: on("hand-over", t.Hosts, func(h string) []step.Step { return []step.Step{health.HandOver(c, h)} })}
+	return plan.Scope{Name: "member", Part: t, Begin: on("hand-over", t.Hosts, func(h string) []step.Step {
+		return []step.Step{health.ControlPlane(c, h), health.HandOver(c, h)}
+	})}
 }
 
 // KubeadmConfig brings to masters what kubeadm reads there when their static pods are made anew.

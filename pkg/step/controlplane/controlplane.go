@@ -140,8 +140,8 @@ func service(c *cluster.Cluster, host, name string, args, extra map[string]strin
 }
 
 // RBAC grants what kubeadm would have granted.
-func RBAC(c *cluster.Cluster, master string) step.Step {
-	return step.Apply{What: "cluster roles", API: c.API(master), Objects: templates.Render("kubernetes/rbac", struct{ AdminGroup, KubeletClientUser string }{
+func RBAC(c *cluster.Cluster) step.Step {
+	return step.Apply{What: "cluster roles", API: c.AnyAPI(), Objects: templates.Render("kubernetes/rbac", struct{ AdminGroup, KubeletClientUser string }{
 		pki.AdminGroup, pki.KubeletClientUser,
 	})}
 }

@@ -33,8 +33,8 @@ func Hosts(c *cluster.Cluster, host, joined string) step.Step {
 		return hosts(c, at)
 	}
 	block := hosts(c, c.EndpointIP(host))
-	if first := c.IP(c.Introducer(host)); c.Kubeadm() && c.IsNode(host) && c.EndpointIP(host) != first {
-		block.Until, block.Meanwhile = joined, hostLines(c, first)
+	if master := c.IP(c.AnyMaster()); c.Kubeadm() && c.IsNode(host) && c.EndpointIP(host) != master {
+		block.Until, block.Meanwhile = joined, hostLines(c, master)
 	}
 	return block
 }

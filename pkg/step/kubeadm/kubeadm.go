@@ -164,7 +164,7 @@ func NewJoin(c *cluster.Cluster, host string) step.Step {
 	}
 	return step.With(Join{
 		Node: host, Config: c.YAML(conf), Server: c.Endpoint(), CA: c.Trust(pki.Kubernetes),
-		Client: func() (*pki.Pair, error) { return c.Certs.Joining(host) }, API: c.API(c.FirstMaster()),
+		Client: func() (*pki.Pair, error) { return c.Certs.Joining(host) }, API: c.AnyAPI(),
 	}, step.Options{Timeout: 10 * time.Minute})
 }
 
