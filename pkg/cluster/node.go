@@ -253,6 +253,13 @@ func (c *Cluster) EndpointAPI() kube.Access {
 	return a
 }
 
+// NewEndpointAPI is how a host reaches the API server where the name of the endpoint is to lead.
+func (c *Cluster) NewEndpointAPI(host string) kube.Access {
+	a := c.EndpointAPI()
+	a.Address = net.JoinHostPort(c.EndpointIP(host), strconv.Itoa(c.APIPort()))
+	return a
+}
+
 // APIPort is where API servers and load balancers listen: the same on all, as it
 // stands in every kubeconfig.
 func (c *Cluster) APIPort() int { return c.Spec.LoadBalancer.Port }

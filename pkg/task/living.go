@@ -9,6 +9,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/step/controlplane"
 	"github.com/kubexm/kubexm/pkg/step/health"
+	"github.com/kubexm/kubexm/pkg/step/host"
 	"github.com/kubexm/kubexm/pkg/step/kubeadm"
 	"github.com/kubexm/kubexm/pkg/step/kubelet"
 )
@@ -103,4 +104,16 @@ func LiveBalancers(c *cluster.Cluster, hosts []string) plan.Part {
 		Name: "balancer", Part: LoadBalancers(c, hosts),
 		End: on("answers", hosts, func(string) []step.Step { return []step.Step{step.APIReady{API: c.ProxyAPI()}} }),
 	}}
+}
+
+// MoveEndpoint lets the name of the API server's endpoint lead to another place on hosts, once an API server answers there: a
+// quarter of them at a time.
+func MoveEndpoint(c *cluster.Cluster, hosts []string) plan.Part {
+	return plan.Batches{Size: len(hosts) / 4, Part: on("move", hosts, func(h string) []step.Step {
+		all := []step.Step{step.APIReady{API: c.NewEndpointAPI(h)}, host.Endpoint(c, h)}
+		if c.IsNode(h) {
+			all = append(all, host.PodHosts(c, h))
+		}
+		return all
+	})}
 }

@@ -92,7 +92,7 @@ func etcdTask(c *cluster.Cluster, hosts []string) plan.Task {
 // KubeadmPrograms puts kubeadm and a kubelet that waits for it on nodes.
 func KubeadmPrograms(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("programs", hosts, func(h string) []step.Step {
-		return []step.Step{kubeadm.Programs(c, h), kubelet.Programs(c, h), kubelet.Joined(c, h), kubelet.Prepared(c, h)}
+		return []step.Step{kubeadm.Programs(c, h), kubelet.Programs(c, h), kubelet.Joined(c, h, kubeadm.Left()), kubelet.Prepared(c, h)}
 	})
 }
 
@@ -293,7 +293,7 @@ func Pruned(c *cluster.Cluster, hosts []string) plan.Part {
 		if gone == nil {
 			return nil
 		}
-		return []step.Step{step.Absent{What: "what nothing needs any more", Items: gone, Except: step.Kept(gone, owned)}, step.Inventory{Owns: owned}}
+		return []step.Step{step.Absent{What: "what is no longer needed", Items: gone, Except: step.Kept(gone, owned)}, step.Inventory{Owns: owned}}
 	}}
 }
 

@@ -177,8 +177,11 @@ func (j Join) Writes() ([]step.File, error) {
 }
 
 // Owns is also what stands in for what the kubelet makes later.
-func (j Join) Owns() ([]string, error) {
-	return []string{"path " + configPath, "path " + discoveryPath, "path " + clientPath, "path " + currentPath}, nil
+func (j Join) Owns() ([]string, error) { return Left(), nil }
+
+// Left is what a join brings to a host, in the words of the ledger: the node keeps what it needs of it.
+func Left() []string {
+	return []string{"path " + joinPath, "path " + discoveryPath, "path " + clientPath, "path " + currentPath}
 }
 
 // Precheck looks for what a finished kubeadm leaves: its mark, the kubelet's own

@@ -9,8 +9,17 @@ running() { for p in $(pids "$1"); do tr '\0' '\n' <"$p/environ" | grep '^KUBEXM
 # lead sends what this machine asks the API server to an address. While its own API server is away, its kubelet would wait
 # for that: it wants to replace the mirror of a pod before it starts the pod anew.
 own=
-lead() { if [ -n "$1" ]; then sed -i "s/^[^ ]* $NAME\$/$1 $NAME/" /etc/hosts; fi; }
-detour() { if [ -n "$DETOUR" ]; then own=$(sed -n "s/^\([^ ]*\) $NAME\$/\1/p" /etc/hosts); trap 'lead "$own"' EXIT; lead "$DETOUR"; fi; }
+lead() {
+  cp -p /etc/hosts /etc/hosts.kubexm
+  while IFS= read -r l || [ -n "$l" ]; do
+    case $l in *" $NAME") echo "$1 $NAME";; *) printf '%s\n' "$l";; esac
+  done </etc/hosts >/etc/hosts.kubexm
+  mv -f /etc/hosts.kubexm /etc/hosts
+}
+detour() {
+  while read -r ip n _; do if [ "$n" = "$NAME" ]; then own=$ip; fi; done </etc/hosts
+  if [ -n "$DETOUR" ] && [ -n "$own" ]; then trap 'lead "$own"' EXIT; lead "$DETOUR"; fi
+}
 
 # save keeps a manifest for back, which puts all those that were saved in place again.
 save() {
