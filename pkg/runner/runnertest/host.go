@@ -25,7 +25,7 @@ type Host struct {
 	Name     string
 	Commands map[string]Command                 // what the system brings; nil: known, but not installed here
 	Programs map[string]Command                 // what files of these names do, once they are in place and may be run
-	OnStart  map[string]func(*Host) error       // what a unit ("kubelet.service") does when it starts; an error: it fails
+	OnStart  map[string]func(*Host) error       // what a unit ("kubelet.service") or a static pod ("pod etcd") does when it starts; an error: it fails
 	OnStop   map[string]func(*Host)             // what it does when it stops
 	Repo     map[string]Package                 // packages that can be installed
 	Offline  bool                               // package repositories cannot be reached
@@ -51,6 +51,7 @@ type Host struct {
 	down    atomic.Bool
 	execs   atomic.Int64
 	systemd sync.Mutex // held by each systemctl, but not while hooks run
+	kubelet sync.Mutex // held while static pods are looked after
 
 	mu       sync.Mutex // guards Commands and what follows
 	log      []string
@@ -150,6 +151,7 @@ func (h *Host) Exec(ctx context.Context, c connector.Cmd) error {
 		c.Stdin, c.Stdout = half(c.Stdin), nil
 	}
 	err := h.shell(ctx, c)
+	h.passes()
 	if now {
 		return fault.Transient(fmt.Errorf("%s: %w", h.Name, ErrLost))
 	}

@@ -345,9 +345,7 @@ func (h *Host) process(pid int, exe string, env []string) {
 
 // sleep lets a moment pass: what systemd has forked becomes the program that it is to run.
 func sleep(c *Call) int {
-	if len(c.static) > 0 {
-		c.runPods()
-	}
+	c.passes()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, exec := range c.forked {
