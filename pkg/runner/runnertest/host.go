@@ -32,6 +32,7 @@ type Host struct {
 	Deny     func(script string) error          // asked before each script; an error is its end
 	Kill     *Kill                              // of kubexm; counts scripts
 	Cut      *Kill                              // of power; counts the commands inside scripts, and ends them at once
+	Told     func(line string)                  // told of each line of the Log as it is written, and of units that fail; must not use the host; nil: nobody
 	Loud     func(script string, args []string) // told of each command that the fake does not know; nil: nobody
 
 	InitConfig func() string // the configuration of the kubeadm init that made the cluster; nil: there is none
@@ -199,5 +200,17 @@ func (h *Host) ClearLog() {
 func (h *Host) changed(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.log = append(h.log, fmt.Sprintf(format, args...))
+	h.logged(fmt.Sprintf(format, args...))
+}
+
+// logged adds a line to the log. The caller holds h.mu.
+func (h *Host) logged(line string) {
+	h.log = append(h.log, line)
+	h.tell(line)
+}
+
+func (h *Host) tell(line string) {
+	if h.Told != nil {
+		h.Told(line)
+	}
 }

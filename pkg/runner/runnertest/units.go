@@ -264,6 +264,7 @@ func (h *Host) start(name string, u *unit) error {
 	}
 	if err != nil {
 		u.active, u.result, u.pid = "failed", "exit-code", 0
+		h.tell("fail " + name)
 		h.journal[name] = append(h.journal[name], err.Error())
 		return err
 	}
@@ -371,7 +372,7 @@ func (h *Host) stop(name string, u *unit) {
 		u = now
 	}
 	if u.active == "active" {
-		h.log = append(h.log, "stop "+name)
+		h.logged("stop " + name)
 		h.journal[name] = append(h.journal[name], "Stopped "+name+".")
 	}
 	if u.pid > 0 {
