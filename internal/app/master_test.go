@@ -29,8 +29,8 @@ func (w *world) lose(host string) (back func()) {
 	}
 }
 
-// apply brings the cluster to its configuration, without hosts that are down where that is allowed.
-func (w *world) apply(t *testing.T, allow bool) (*attempt, *app.Result, error) {
+// applyTo brings the cluster to its configuration, without hosts that are down where that is allowed.
+func (w *world) applyTo(t *testing.T, allow bool) (*attempt, *app.Result, error) {
 	t.Helper()
 	a := w.attempt(t.Context())
 	a.AllowMissing = allow
@@ -46,7 +46,7 @@ func TestFirstMasterDown(t *testing.T) {
 		w.must(err)
 		back := w.lose("node1")
 
-		_, _, err = w.apply(t, false)
+		_, _, err = w.applyTo(t, false)
 		if err == nil || !strings.Contains(err.Error(), "host node1: ") || !strings.Contains(fault.Advice(err), "to go on without hosts that are down: --allow-missing") {
 			t.Errorf("unasked: %v, advice %q", err, fault.Advice(err))
 		}
@@ -68,7 +68,7 @@ func TestFirstMasterDown(t *testing.T) {
 		}
 
 		w.configure(strings.Replace(row9(t), "version: v1.37.1", `version: v1.37.1, apiServer: {extraArgs: {profiling: "false"}}`, 1))
-		a, res, err := w.apply(t, true)
+		a, res, err := w.applyTo(t, true)
 		w.must(err)
 		if !slices.Equal(res.Missing, []string{"node1"}) {
 			t.Errorf("missing: %s", res.Missing)
@@ -87,12 +87,12 @@ func TestFirstMasterDown(t *testing.T) {
 		}
 
 		back()
-		_, res, err = w.apply(t, false)
+		_, res, err = w.applyTo(t, false)
 		w.must(err)
 		if res.Missing != nil || !strings.Contains(w.hosts["node1"].Snapshot(), "--profiling=false") {
 			t.Errorf("node1 is not up to date: %+v", res)
 		}
-		if _, res, err = w.apply(t, false); err != nil || res.Summary.OK != res.Summary.Total {
+		if _, res, err = w.applyTo(t, false); err != nil || res.Summary.OK != res.Summary.Total {
 			t.Errorf("again: %+v, %v", res, err)
 		}
 	})
@@ -107,7 +107,7 @@ func TestTooManyDown(t *testing.T) {
 		w.lose("node1")
 		w.lose("node2")
 		before := w.snapshot()
-		_, _, err = w.apply(t, true)
+		_, _, err = w.applyTo(t, true)
 		why := "--allow-missing does not leave it out: it has a member of etcd, and without it 0 of 3 are healthy, which is no majority"
 		if err == nil || !strings.Contains(fault.Advice(err), why) {
 			t.Errorf("%v, advice %q", err, fault.Advice(err))
