@@ -21,6 +21,7 @@ type change struct {
 
 func kubeadmEtcd(config string) bool { return strings.Contains(config, "etcd: {type: kubeadm}") }
 func kubeadmPods(config string) bool { return strings.Contains(config, "kubernetes: {type: kubeadm") }
+
 func ownEtcd(config string) bool {
 	return strings.Contains(config, "etcd: {type: kubexm}") || kubeadmEtcd(config)
 }

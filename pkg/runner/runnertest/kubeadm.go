@@ -101,7 +101,7 @@ func (c *Call) staticPod(name string) {
 
 // podConfig is the part of kubeadm's configuration that a static pod is made from.
 //
-// Facts: app/phases/controlplane/manifests.go and app/phases/etcd/local.go of kubeadm
+// Facts: app/phases/controlplane/manifests.go and app/phases/etcd/local.go of kubeadm.
 func podConfig(name, config string) string {
 	var all struct {
 		Kind              string          `json:"kind"`
