@@ -100,7 +100,7 @@ func (r *run) settled(i int) bool {
 	case l.change != nil && !r.DryRun:
 		return false
 	case l.change != nil:
-		ev.Status, ev.Diff = Pending, l.change.Diff
+		ev.Status, ev.Diff, ev.Restarts = Pending, l.change.Diff, l.change.Restarts
 	}
 	r.finish(i, ev)
 	return true
