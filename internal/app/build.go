@@ -74,11 +74,7 @@ func Build(ctx context.Context, o Options) (*Built, error) {
 		return nil, err
 	}
 	s.cluster = cluster.New(s.config, s.dir, store, facts)
-	graph, err := s.plan(pipeline.Create)
-	if err != nil {
-		return nil, err
-	}
-	files, err := render(graph)
+	files, err := s.render()
 	if err != nil {
 		return nil, err
 	}
@@ -113,6 +109,15 @@ func ordinary(h *v1alpha1.Host) *runner.Facts {
 		f.Features[feature] = true
 	}
 	return f
+}
+
+// render returns all that hosts get in the life of the cluster, from its birth on.
+func (s *session) render() (rendered, error) {
+	graph, err := s.plan(pipeline.Create)
+	if err != nil {
+		return nil, err
+	}
+	return render(graph)
 }
 
 // render returns what the steps of a plan will write.

@@ -130,6 +130,7 @@ func (s *session) lockHosts(ctx context.Context) error {
 		_ = s.eachConnected(context.WithoutCancel(ctx), unlockTime, func(ctx context.Context, r *runner.Runner) error { return r.Unlock(ctx, s.holder.Token) }) // it expires
 		release()
 	}
+	s.holder.Cluster = s.config.Metadata.Name
 	return s.takeLocks(ctx, s.holder)
 }
 

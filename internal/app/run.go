@@ -71,7 +71,7 @@ func (o Options) create(ctx context.Context, built bool) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := render(graph)
+	files, err := s.render()
 	switch {
 	case err != nil:
 	case built:

@@ -94,7 +94,7 @@ func mutual(pair tls.Certificate, ca string) *tls.Config {
 }
 
 // etcd runs the member of a host. It begins with no objects where no member has data.
-func (w *world) etcd(h *runnertest.Host) {
+func (w *world) etcd(h *runnertest.Host) error {
 	const data = "/var/lib/etcd/member/snap/db"
 	conf := w.memberConf(h)
 	w.mu.Lock()
@@ -116,6 +116,7 @@ func (w *world) etcd(h *runnertest.Host) {
 	}
 	w.etcds.Set(member, func(m *etcdtest.Member) { m.Down = false })
 	w.serveAt(at, func() (net.Conn, error) { return member.Dial(conf) })
+	return nil
 }
 
 // etcdDown ends the member of a host.

@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -147,7 +148,7 @@ func (w *world) programs(h *runnertest.Host) {
 		if err := kubelet(h); err != nil {
 			return err
 		}
-		w.staticPods(h)
+		h.Serve("127.0.0.1:10248", answering(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "ok") }), nil))
 		if _, may := h.Get("/etc/kubernetes/kubelet.conf"); may {
 			w.register(h.Name)
 		}
@@ -155,16 +156,19 @@ func (w *world) programs(h *runnertest.Host) {
 	}
 	h.OnStop["kubelet.service"] = func(h *runnertest.Host) {
 		stopped(h)
+		h.Serve("127.0.0.1:10248", nil)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		delete(w.kubelets, h.Name)
 	}
 	h.OnStart["registry.service"] = w.serveRegistry
 	h.OnStop["registry.service"] = func(h *runnertest.Host) { w.serveAt(addresses[h.Name]+":443", nil) }
-	h.OnStart["etcd.service"] = func(h *runnertest.Host) error { w.etcd(h); return nil }
-	h.OnStop["etcd.service"] = w.etcdDown
-	h.OnStart["kube-apiserver.service"] = w.serve
-	h.OnStop["kube-apiserver.service"] = func(h *runnertest.Host) { w.down(h) }
+	for _, service := range []string{"etcd.service", "pod etcd"} {
+		h.OnStart[service], h.OnStop[service] = w.etcd, w.etcdDown
+	}
+	for _, service := range []string{"kube-apiserver.service", "pod kube-apiserver"} {
+		h.OnStart[service], h.OnStop[service] = w.serve, w.down
+	}
 	h.InitConfig = func() string { text, _ := w.hosts["node1"].Get("/var/lib/kubexm/kubeadm.yaml"); return text }
 	h.Programs["kubeadm"] = func(c *runnertest.Call) int { return w.kubeadm(c, kubeadm) }
 }
@@ -181,11 +185,7 @@ func (w *world) kubeadm(c *runnertest.Call, run runnertest.Command) int {
 	switch {
 	case status != 0:
 	case verb == "init" || verb == "join":
-		w.staticPods(c.Host)
 		w.register(c.Host.Name)
-	case verb == "reset":
-		w.down(c.Host)
-		w.etcdDown(c.Host)
 	}
 	return status
 }
@@ -214,17 +214,6 @@ func (w *world) mayJoin(h *runnertest.Host) error {
 		return errors.New("the kubelet has no certificate, or another one")
 	}
 	return nil
-}
-
-// staticPods runs what stands in the kubelet's manifests.
-func (w *world) staticPods(h *runnertest.Host) {
-	if _, ok := h.Get("/etc/kubernetes/manifests/kube-apiserver.yaml"); !ok {
-		return
-	}
-	if _, ok := h.Get("/etc/kubernetes/manifests/etcd.yaml"); ok {
-		w.etcd(h)
-	}
-	w.must(w.serve(h))
 }
 
 // register notes that a kubelet runs, and registers all nodes that are not yet.

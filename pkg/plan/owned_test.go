@@ -1,6 +1,8 @@
 package plan_test
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -36,8 +38,8 @@ func TestOwned(t *testing.T) {
 			continue
 		}
 		want := map[string][]string{"a": ofA, "b": {"path /b", "path /z"}}[n.Host]
-		digest, err := step.Digest(n.Step)
-		if diff := cmp.Diff(want, list.Owns); diff != "" || err != nil || digest != n.Digest {
+		owns, err := json.Marshal(want)
+		if diff := cmp.Diff(want, list.Owns); diff != "" || err != nil || !strings.Contains(string(n.Spec), string(owns)) {
 			t.Errorf("%s: %s, %v", n.ID, diff, err)
 		}
 	}

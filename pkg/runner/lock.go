@@ -15,9 +15,10 @@ const LockTime = time.Minute
 
 // Holder is who works on a cluster.
 type Holder struct {
-	Token string // random, of letters and digits
-	Who   string // for people, one line
-	Known bool   // does nothing on a host that kubexm has not worked on
+	Token   string // random, of letters and digits
+	Who     string // for people, one line
+	Known   bool   // does nothing on a host that is not part of Cluster
+	Cluster string // by name
 }
 
 // HeldError is a lock that another holds.
@@ -32,7 +33,7 @@ const lockHeld = 73
 func (r *Runner) Lock(ctx context.Context, h Holder) error {
 	script := fmt.Sprintf(`lock "$TOKEN" %d "$HOLDER"`, int(LockTime.Seconds()))
 	if h.Known {
-		script = `[ ! -d "$S" ] || ` + script
+		script = `! grep -qsx ` + Quote("cluster="+h.Cluster) + ` "$S/env" || ` + script
 	}
 	out, err := r.ask(ctx, state+"TOKEN="+Quote(h.Token)+"\nHOLDER="+Quote(h.Who)+"\n"+lockScript, script)
 	if exit, ok := errors.AsType[*connector.ExitError](err); ok && exit.Code == lockHeld {

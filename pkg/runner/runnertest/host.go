@@ -25,13 +25,14 @@ type Host struct {
 	Name     string
 	Commands map[string]Command                 // what the system brings; nil: known, but not installed here
 	Programs map[string]Command                 // what files of these names do, once they are in place and may be run
-	OnStart  map[string]func(*Host) error       // what a unit ("kubelet.service") does when it starts; an error: it fails
+	OnStart  map[string]func(*Host) error       // what a unit ("kubelet.service") or a static pod ("pod etcd") does when it starts; an error: it fails
 	OnStop   map[string]func(*Host)             // what it does when it stops
 	Repo     map[string]Package                 // packages that can be installed
 	Offline  bool                               // package repositories cannot be reached
 	Deny     func(script string) error          // asked before each script; an error is its end
 	Kill     *Kill                              // of kubexm; counts scripts
 	Cut      *Kill                              // of power; counts the commands inside scripts, and ends them at once
+	Told     func(line string)                  // told of each line of the Log as it is written, and of units that fail; must not use the host; nil: nobody
 	Loud     func(script string, args []string) // told of each command that the fake does not know; nil: nobody
 
 	InitConfig func() string // the configuration of the kubeadm init that made the cluster; nil: there is none
@@ -51,6 +52,7 @@ type Host struct {
 	down    atomic.Bool
 	execs   atomic.Int64
 	systemd sync.Mutex // held by each systemctl, but not while hooks run
+	kubelet sync.Mutex // held while static pods are looked after
 
 	mu       sync.Mutex // guards Commands and what follows
 	log      []string
@@ -150,6 +152,7 @@ func (h *Host) Exec(ctx context.Context, c connector.Cmd) error {
 		c.Stdin, c.Stdout = half(c.Stdin), nil
 	}
 	err := h.shell(ctx, c)
+	h.passes()
 	if now {
 		return fault.Transient(fmt.Errorf("%s: %w", h.Name, ErrLost))
 	}
@@ -197,5 +200,17 @@ func (h *Host) ClearLog() {
 func (h *Host) changed(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.log = append(h.log, fmt.Sprintf(format, args...))
+	h.logged(fmt.Sprintf(format, args...))
+}
+
+// logged adds a line to the log. The caller holds h.mu.
+func (h *Host) logged(line string) {
+	h.log = append(h.log, line)
+	h.tell(line)
+}
+
+func (h *Host) tell(line string) {
+	if h.Told != nil {
+		h.Told(line)
+	}
 }

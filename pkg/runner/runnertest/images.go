@@ -191,6 +191,10 @@ func crictl(c *Call) int {
 	if args[0] == "pull" && len(args) == 2 {
 		return c.pull(args[1])
 	}
+	if args[0] == "rmp" {
+		c.removePods(args[1:], o["a"] != "")
+		return 0
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -199,17 +203,30 @@ func crictl(c *Call) int {
 			c.Printf("%s\n", id)
 		}
 	case args[0] == "ps" && o["q"] != "": // no container has a name here
-	case args[0] == "rmp" && o["a"] != "":
-		clear(c.pods)
-		c.log = append(c.log, "remove all pods")
-	case args[0] == "rmp":
-		for _, id := range args[1:] {
-			delete(c.pods, id)
-		}
 	default:
 		return c.Unknown()
 	}
 	return 0
+}
+
+// removePods removes sandboxes, or all of them, with what runs in them.
+func (c *Call) removePods(ids []string, all bool) {
+	c.mu.Lock()
+	if all {
+		ids = sorted(c.pods)
+		c.log = append(c.log, "remove all pods")
+	}
+	var static []string
+	for _, id := range ids {
+		delete(c.pods, id)
+		if _, runs := c.static[id]; runs {
+			static = append(static, id)
+		}
+	}
+	c.mu.Unlock()
+	for _, name := range static {
+		c.endPod(name)
+	}
 }
 
 // AddPod adds a pod sandbox to the container runtime.

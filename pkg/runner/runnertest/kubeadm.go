@@ -1,11 +1,16 @@
 package runnertest
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"strings"
+
+	"sigs.k8s.io/yaml"
 )
 
 // programs are what files of their name do when they are run: those that kubexm
@@ -86,12 +91,52 @@ func (c *Call) controlPlane(etcd bool) {
 	}
 }
 
-// staticPod writes a manifest from what the configuration says, with the patch that goes with it, and has the kubelet run it.
+// staticPod writes a manifest from what the configuration says of it, with the patch that goes with it.
 func (c *Call) staticPod(name string) {
 	config, _ := c.Get("/var/lib/kubexm/kubeadm.yaml")
 	patch, _ := c.Get("/var/lib/kubexm/patches/" + name + "+strategic.yaml")
-	c.write("/etc/kubernetes/manifests/"+name+".yaml", "# static pod "+name+"\n"+patch+"# of\n"+config, 0o600)
+	c.write("/etc/kubernetes/manifests/"+name+".yaml", "# static pod "+name+"\n"+patch+"# of\n"+podConfig(name, config), 0o600)
 	c.AddPod(name)
+}
+
+// podConfig is the part of kubeadm's configuration that a static pod is made from.
+//
+// Facts: app/phases/controlplane/manifests.go and app/phases/etcd/local.go of kubeadm
+func podConfig(name, config string) string {
+	var all struct {
+		Kind              string          `json:"kind"`
+		KubernetesVersion string          `json:"kubernetesVersion,omitempty"`
+		ClusterName       string          `json:"clusterName,omitempty"`
+		Networking        json.RawMessage `json:"networking,omitempty"`
+		Etcd              json.RawMessage `json:"etcd,omitempty"`
+		APIServer         map[string]any  `json:"apiServer,omitempty"`
+		ControllerManager json.RawMessage `json:"controllerManager,omitempty"`
+		Scheduler         json.RawMessage `json:"scheduler,omitempty"`
+	}
+	for doc := range strings.SplitSeq(config, "---\n") {
+		if strings.Contains(doc, "kind: ClusterConfiguration\n") && yaml.Unmarshal([]byte(doc), &all) != nil {
+			return "unreadable\n"
+		}
+	}
+	delete(all.APIServer, "certSANs")
+	switch name {
+	case "kube-apiserver":
+		all.ControllerManager, all.Scheduler, all.ClusterName = nil, nil, ""
+	case "kube-controller-manager":
+		all.APIServer, all.Scheduler, all.Etcd = nil, nil, nil
+	case "kube-scheduler":
+		all.APIServer, all.ControllerManager, all.Etcd, all.Networking, all.ClusterName = nil, nil, nil, nil, ""
+	case "etcd":
+		all.APIServer, all.ControllerManager, all.Scheduler, all.Networking, all.ClusterName = nil, nil, nil, nil, ""
+	}
+	if name == "kube-apiserver" && bytes.Contains(all.Etcd, []byte(`"local"`)) {
+		all.Etcd = nil // it asks the member beside it
+	}
+	text, err := yaml.Marshal(all)
+	if err != nil {
+		return "unreadable\n"
+	}
+	return string(text)
 }
 
 // kubeadmPhase makes the manifest of one static pod anew.
@@ -110,39 +155,57 @@ func (c *Call) kubeadmPhase(phase string) int {
 // digested is the line of a manifest that tells a pod's environment.
 var digested = regexp.MustCompile(`name: KUBEXM_DIGEST\n\s+value: "(.*)"`)
 
-// runPods has a process for each static pod, started from its manifest as it is now, as the kubelet sees to it.
+// runPods has a process for each static pod, started from its manifest as it is now, as the kubelet sees to it. One that
+// fails is started again the next time.
 func (h *Host) runPods() {
+	h.kubelet.Lock()
+	defer h.kubelet.Unlock()
 	list, err := h.fs.readDir("/etc/kubernetes/manifests")
 	if err != nil {
 		return
 	}
+	manifests := map[string]string{}
+	for _, e := range list {
+		if name, ok := strings.CutSuffix(e.Name(), ".yaml"); ok && !strings.HasPrefix(name, ".") {
+			manifests[name], _ = h.Get("/etc/kubernetes/manifests/" + e.Name())
+		}
+	}
+	h.mu.Lock()
+	was := maps.Clone(h.static)
+	h.mu.Unlock()
+	for _, name := range sorted(was) {
+		if text, ok := manifests[name]; !ok || text != was[name].manifest {
+			h.endPod(name)
+			delete(was, name)
+		}
+	}
+	for _, name := range sorted(manifests) {
+		if _, runs := was[name]; !runs {
+			h.startPod(name, manifests[name])
+		}
+	}
+}
+
+// startPod runs a static pod, unless what OnStart has for it, as "pod etcd", fails.
+func (h *Host) startPod(name, manifest string) {
+	if hook := h.OnStart["pod "+name]; hook != nil {
+		if err := hook(h); err != nil {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.journal["kubelet.service"] = append(h.journal["kubelet.service"], "pod "+name+": "+err.Error())
+			return
+		}
+	}
+	var env []string
+	if m := digested.FindStringSubmatch(manifest); m != nil {
+		env = []string{"KUBEXM_DIGEST=" + m[1]}
+	}
+	h.changed("start pod %s", name)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	found := map[string]bool{}
-	for _, e := range list {
-		name, ok := strings.CutSuffix(e.Name(), ".yaml")
-		if !ok || strings.HasPrefix(name, ".") {
-			continue
-		}
-		found[name] = true
-		text, _ := h.Get("/etc/kubernetes/manifests/" + e.Name())
-		if now := h.static[name]; now.pid > 0 && now.manifest == text {
-			continue
-		}
-		h.endPod(name)
-		h.lastPID++
-		h.static[name] = staticPod{1000 + h.lastPID, text}
-		var env []string
-		if m := digested.FindStringSubmatch(text); m != nil {
-			env = []string{"KUBEXM_DIGEST=" + m[1]}
-		}
-		h.process(1000+h.lastPID, "/bin/"+name[:min(len(name), 15)], env)
-	}
-	for name := range h.static {
-		if !found[name] {
-			h.endPod(name)
-		}
-	}
+	h.lastPID++
+	h.static[name] = staticPod{1000 + h.lastPID, manifest}
+	h.process(1000+h.lastPID, "/bin/"+name[:min(len(name), 15)], env)
 }
 
 // staticPod is one that runs.
@@ -151,11 +214,30 @@ type staticPod struct {
 	manifest string // that it was started from
 }
 
+// endPod stops a static pod.
 func (h *Host) endPod(name string) {
+	h.changed("stop pod %s", name)
+	if hook := h.OnStop["pod "+name]; hook != nil {
+		hook(h)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.losePod(name)
+}
+
+// losePod forgets a static pod.
+func (h *Host) losePod(name string) {
 	if pid := h.static[name].pid; pid > 0 {
 		h.fs.drop(fmt.Sprintf("/proc/%d", pid))
 	}
 	delete(h.static, name)
+}
+
+// passes lets a moment pass for a kubelet that runs.
+func (h *Host) passes() {
+	if strings.HasPrefix(h.Unit("kubelet"), "active") && !h.down.Load() {
+		h.runPods()
+	}
 }
 
 // writeNew writes a file unless it is there, as kubeadm's phases do.

@@ -201,7 +201,7 @@ func (h *Host) Reboot() {
 	h.swaps, h.Kill, h.Cut = swaps, nil, nil
 	clear(h.pods)
 	for name := range h.static {
-		h.endPod(name)
+		h.losePod(name)
 	}
 	clear(h.rules)
 	h.mu.Unlock()

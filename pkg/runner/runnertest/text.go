@@ -232,38 +232,40 @@ func basic(p string) string {
 	return b.String()
 }
 
-// sed knows "-n /RE/p" and "-i s/RE/TEXT/", with & in the text.
+// edited is a script of sed: "/RE/p", "s/RE/TEXT/" or "s/RE/TEXT/p".
+var edited = regexp.MustCompile(`^(?:/(.+)/(p)|s/(.*)/(.*)/(p?))$`)
+
+// sed knows one edited script, with -n for those that print, and -i.
 func sed(c *Call) int {
 	o, args, ok := c.opts("niE", "")
-	if !ok || len(args) != 2 {
+	if !ok || len(args) == 0 {
 		return c.Unknown()
 	}
-	script := strings.Split(args[0], "/")
-	if o["n"] != "" && len(script) == 3 && script[0] == "" && script[2] == "p" {
-		re, err := regexp.Compile(basic(script[1]))
-		if err != nil {
-			return c.Unknown()
-		}
-		b, status := c.input(args[1:])
-		c.lines(slices.DeleteFunc(splitLines(b), func(l string) bool { return !re.MatchString(l) }))
-		return status
-	}
-	if o["i"] == "" || len(script) != 4 || script[0] != "s" || script[3] != "" {
+	m := edited.FindStringSubmatch(args[0])
+	if m == nil || (o["n"] != "") != (m[2]+m[5] == "p") || o["i"] != "" && len(args) != 2 {
 		return c.Unknown()
 	}
-	re, err := regexp.Compile(basic(script[1]))
+	re, err := regexp.Compile(basic(m[1] + m[3]))
 	if err != nil {
 		return c.Unknown()
 	}
 	b, status := c.input(args[1:])
+	var lines []string
+	for _, l := range splitLines(b) {
+		at := re.FindStringSubmatchIndex(l)
+		if at != nil && m[2] == "" {
+			l = l[:at[0]] + string(re.ExpandString(nil, expanded.Replace(m[4]), l, at)) + l[at[1]:]
+		}
+		if at != nil || o["n"] == "" {
+			lines = append(lines, l)
+		}
+	}
+	if o["i"] == "" {
+		c.lines(lines)
+		return status
+	}
 	if status != 0 {
 		return 2
-	}
-	lines := splitLines(b)
-	for i, l := range lines {
-		if at := re.FindStringIndex(l); at != nil {
-			lines[i] = l[:at[0]] + strings.ReplaceAll(script[2], "&", l[at[0]:at[1]]) + l[at[1]:]
-		}
 	}
 	f, err := c.create(c.path(args[1]), 0o644, true)
 	if err == nil {
@@ -274,6 +276,9 @@ func sed(c *Call) int {
 	}
 	return 0
 }
+
+// expanded turns what sed puts in into what package regexp does.
+var expanded = strings.NewReplacer("$", "$$", "&", "${0}", `\1`, "${1}")
 
 func cut(c *Call) int {
 	o, files, ok := c.opts("s", "df")

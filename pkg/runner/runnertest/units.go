@@ -264,6 +264,7 @@ func (h *Host) start(name string, u *unit) error {
 	}
 	if err != nil {
 		u.active, u.result, u.pid = "failed", "exit-code", 0
+		h.tell("fail " + name)
 		h.journal[name] = append(h.journal[name], err.Error())
 		return err
 	}
@@ -345,9 +346,7 @@ func (h *Host) process(pid int, exe string, env []string) {
 
 // sleep lets a moment pass: what systemd has forked becomes the program that it is to run.
 func sleep(c *Call) int {
-	if len(c.static) > 0 {
-		c.runPods()
-	}
+	c.passes()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, exec := range c.forked {
@@ -373,7 +372,7 @@ func (h *Host) stop(name string, u *unit) {
 		u = now
 	}
 	if u.active == "active" {
-		h.log = append(h.log, "stop "+name)
+		h.logged("stop " + name)
 		h.journal[name] = append(h.journal[name], "Stopped "+name+".")
 	}
 	if u.pid > 0 {

@@ -49,7 +49,7 @@ type RegistryAuth struct {
 // Harbor configures Harbor.
 type Harbor struct {
 	// Version, like v2.15.2. Default: the one that this kubexm knows.
-	Version string `json:"version,omitempty" change:"refuse,kubexm cannot upgrade Harbor yet; put the old version back"`
+	Version string `json:"version,omitempty" change:"restart"`
 }
 
 // Storage lists the storage classes to install; those given are installed.

@@ -1,0 +1,161 @@
+package app_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kubexm/kubexm/internal/app"
+)
+
+// change is one of a configuration, and what it starts anew.
+type change struct {
+	set      string                   // parts of the spec
+	restarts string                   // "kube-apiserver@masters kubelet@nodes"
+	pods     string                   // the same where the control plane is kubeadm's
+	on       func(config string) bool // nil: all rows
+	none     bool                     // nothing is done
+}
+
+func kubeadmEtcd(config string) bool { return strings.Contains(config, "etcd: {type: kubeadm}") }
+func kubeadmPods(config string) bool { return strings.Contains(config, "kubernetes: {type: kubeadm") }
+func ownEtcd(config string) bool {
+	return strings.Contains(config, "etcd: {type: kubexm}") || kubeadmEtcd(config)
+}
+
+// edits are changes of all that can change on a cluster that runs.
+var edits = map[string]change{
+	"API server arguments":         {set: `kubernetes: {apiServer: {extraArgs: {v: "4", max-requests-inflight: "800"}}}`, restarts: "kube-apiserver@masters"},
+	"API server names":             {set: `kubernetes: {apiServer: {certSANs: [api.example.com, 192.0.2.7]}}`, restarts: "kube-apiserver@masters", pods: "-"},
+	"API server volumes":           {set: `kubernetes: {apiServer: {extraVolumes: [{name: policy, hostPath: /etc/policy, mountPath: /etc/policy, readOnly: true, pathType: DirectoryOrCreate}]}}`, on: kubeadmPods, restarts: "kube-apiserver@masters"},
+	"controller manager arguments": {set: `kubernetes: {controllerManager: {extraArgs: {node-monitor-period: 2s}}}`, restarts: "kube-controller-manager@masters"},
+	"scheduler arguments":          {set: `kubernetes: {scheduler: {extraArgs: {v: "4"}}}`, restarts: "kube-scheduler@masters"},
+	"feature gates": {
+		set:      `kubernetes: {featureGates: {ImageVolume: true}}`,
+		restarts: "kube-apiserver@masters kube-controller-manager@masters kube-scheduler@masters kubelet@nodes kube-proxy@nodes",
+		pods:     "kube-apiserver@masters kube-controller-manager@masters kube-scheduler@masters kubelet@nodes",
+	},
+	"kubelet settings":    {set: `kubernetes: {kubelet: {config: {evictionHard: {memory.available: 500Mi}}}}`, restarts: "kubelet@nodes"},
+	"kubelet arguments":   {set: `kubernetes: {kubelet: {extraArgs: {v: "4"}}}`, restarts: "kubelet@nodes"},
+	"pods":                {set: `kubernetes: {maxPods: 50, podPidsLimit: 5000}`, restarts: "kubelet@nodes"},
+	"proxy settings":      {set: `kubernetes: {kubeProxy: {config: {nodePortAddresses: [primary]}}}`, restarts: "kube-proxy@nodes", pods: "-"},
+	"proxy mode iptables": {set: `kubernetes: {proxyMode: iptables}`, restarts: "kube-proxy@nodes", pods: "-"},
+	"proxy mode ipvs":     {set: `kubernetes: {proxyMode: ipvs}`, restarts: "kube-proxy@nodes", pods: "-"},
+	"etcd arguments":      {set: `etcd: {extraArgs: {quota-backend-bytes: "4294967296"}}`, on: ownEtcd, restarts: "etcd@etcd"},
+	"registry mirrors":    {set: `registry: {mirrors: {docker.io: ["https://mirror.example.com"]}, insecure: ["10.9.9.9:5000"]}`},
+	"registry log-ins":    {set: `registry: {auth: {registry.example.com: {username: ops, password: one}}}`},
+	"labels":              {set: `hosts: [{name: node2, labels: {zone: a}}]`},
+	"taints":              {set: `hosts: [{name: node2, taints: [{key: dedicated, value: db, effect: NoSchedule}]}]`, on: func(c string) bool { return !strings.Contains(c, "roles: [etcd, worker]") }},
+	"sysctl":              {set: `system: {sysctl: {vm.max_map_count: "262144", vm.panic_on_oom: "1"}}`},
+	"modules":             {set: `system: {modules: [ip_vs]}`},
+	"time zone":           {set: `system: {timezone: Europe/Berlin}`, on: func(c string) bool { return !strings.Contains(c, "Berlin") }},
+	"time servers":        {set: `system: {ntpServers: [192.0.2.1]}`},
+	"further hosts":       {set: `extra: {hosts: [{domain: mirror.example.com, address: 10.0.0.9}]}`},
+	"name servers":        {set: `extra: {resolves: [{address: 192.0.2.53}]}`},
+	"DNS":                 {set: `dns: {coredns: {replicas: 3, upstream: [192.0.2.53], externalZones: [{zones: [corp.example], nameservers: [192.0.2.54], cache: 10}]}}`},
+	"validity":            {set: `kubernetes: {certificateValidityDays: 365}`},
+	"credentials":         {set: `global: {user: ops}`, none: true},
+}
+
+// expected are the services that an edit starts anew, with their hosts, sorted.
+func (e change) expected(config string) map[string][]string {
+	text := e.restarts
+	if kubeadmPods(config) && e.pods != "" {
+		text = strings.Trim(e.pods, "-")
+	}
+	if strings.Contains(text, "etcd@") && kubeadmEtcd(config) { // the API server of a machine has no other member
+		text += " kube-apiserver@masters"
+	}
+	all := map[string][]string{}
+	for one := range strings.FieldsSeq(text) {
+		service, group, _ := strings.Cut(one, "@")
+		for l := range strings.Lines(config) {
+			_, rest, is := strings.Cut(l, "- {name: ")
+			name, _, _ := strings.Cut(rest, ",")
+			_, roles, _ := strings.Cut(l, "roles: [")
+			roles, _, _ = strings.Cut(roles, "]")
+			switch {
+			case !is:
+			case group == "masters" && strings.Contains(roles, "master"), group == "etcd" && strings.Contains(roles, "etcd"),
+				group == "nodes" && (strings.Contains(roles, "master") || strings.Contains(roles, "worker")):
+				all[service] = append(all[service], name)
+			}
+		}
+	}
+	return all
+}
+
+// announced are the services that a proposal says are started anew, with their hosts.
+func announced(p *app.Proposal) map[string][]string {
+	all := map[string][]string{}
+	for _, r := range p.Restarts {
+		all[r.Service] = r.Hosts
+	}
+	return all
+}
+
+func inOrder(all map[string][]string) string {
+	for _, hosts := range all {
+		slices.Sort(hosts)
+	}
+	return fmt.Sprint(all)
+}
+
+// TestEdits changes clusters that run, and back: after a change all is as if the cluster had been made so.
+func TestEdits(t *testing.T) {
+	for _, name := range []string{"row7", "row9"} {
+		t.Run(name, func(t *testing.T) { tryEdits(t, name, slices.Sorted(maps.Keys(edits))) })
+	}
+}
+
+func tryEdits(t *testing.T, name string, names []string) {
+	was := lifeRow(t, name)
+	for _, what := range names {
+		e := edits[what]
+		if e.on != nil && !e.on(was) {
+			continue
+		}
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) { tryEdit(t, name, was, edited(t, was, e.set), e) })
+		})
+	}
+}
+
+func tryEdit(t *testing.T, name, was, is string, e change) {
+	w := newWorld(t, was, "")
+	_, err := w.attempt(t.Context()).create()
+	w.must(err)
+	first := w.image()
+	w.handsOver()
+
+	w.configure(is)
+	p := w.proposal()
+	for _, s := range p.Steps {
+		if s.Why != app.WhyFile {
+			t.Errorf("why %s: %s", s.Why, s.Node)
+		}
+	}
+	if len(p.Changes) == 0 || p.Empty() != e.none {
+		t.Errorf("changes %v, steps:\n%s", p.Changes, steps(p))
+	}
+	chronicle := w.watched()
+	w.apply()
+	chronicle.apart(t)
+	want := inOrder(e.expected(was))
+	if got := inOrder(announced(p)); got != want {
+		t.Errorf("announced restarts: %s, wanted %s", got, want)
+	}
+	done := chronicle.restarts()
+	if got := inOrder(done); got != want {
+		t.Errorf("restarts: %s, wanted %s", got, want)
+	}
+	w.settled()
+	born(t, name, is, w.certs(name)).same(t, "as if made so", w.image())
+
+	w.configure(was)
+	w.apply()
+	w.settled()
+	first.same(t, "as it was", w.image())
+}

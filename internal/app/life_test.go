@@ -1,0 +1,238 @@
+package app_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/runner/runnertest"
+)
+
+// lifeRow is the configuration of a row of the deployment matrix; row 9 is row 15 with another balancer.
+func lifeRow(t testing.TB, name string) string {
+	t.Helper()
+	if name != "row9" {
+		return row(t, name)
+	}
+	text := strings.ReplaceAll(row(t, "row15"), "row15", name)
+	return strings.Replace(text, "mode: kube-vip, vip: "+vip, "mode: internal", 1)
+}
+
+// edited is a configuration with parts of its spec replaced: objects are merged, lists replaced, but for hosts, which
+// are merged by their names.
+func edited(t testing.TB, config string, parts ...string) string {
+	t.Helper()
+	var conf map[string]any
+	parse := func(text string, into *map[string]any) {
+		if err := yaml.Unmarshal([]byte(text), into); err != nil {
+			t.Fatalf("%v in:\n%s", err, text)
+		}
+	}
+	parse(config, &conf)
+	spec := conf["spec"].(map[string]any)
+	for _, p := range parts {
+		var part map[string]any
+		parse(p, &part)
+		merge(spec, part)
+	}
+	text, err := yaml.Marshal(map[string]any{"spec": spec})
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, _, _ := strings.Cut(config, "spec:\n")
+	return head + string(text)
+}
+
+func merge(into, part map[string]any) {
+	for k, v := range part {
+		old, isMap := into[k].(map[string]any)
+		more, both := v.(map[string]any)
+		hosts, list := v.([]any)
+		switch {
+		case isMap && both:
+			merge(old, more)
+		case k == "hosts" && list && into[k] != nil:
+			for _, h := range hosts {
+				for _, was := range into[k].([]any) {
+					if was.(map[string]any)["name"] == h.(map[string]any)["name"] {
+						merge(was.(map[string]any), h.(map[string]any))
+					}
+				}
+			}
+		case v == nil:
+			delete(into, k)
+		default:
+			into[k] = v
+		}
+	}
+}
+
+// agreed lets services be started anew.
+func agreed(context.Context, *app.Proposal) error { return nil }
+
+// apply brings the cluster to its configuration.
+func (w *world) apply() {
+	w.Helper()
+	a := w.attempt(w.Context())
+	if _, err := app.Apply(a.ctx, a.Options, nil, agreed); err != nil {
+		w.Fatalf("apply: %v", err)
+	}
+}
+
+// proposal is what an apply would do; to look changes nothing.
+func (w *world) proposal() *app.Proposal {
+	w.Helper()
+	before, objects := w.snapshot(), w.everything()
+	a := w.attempt(w.Context())
+	p, err := app.PlanApply(a.ctx, a.Options)
+	if err != nil {
+		w.Fatalf("plan: %v", err)
+	}
+	same(w, "hosts after a look", before, w.snapshot())
+	same(w, "objects after a look", objects, w.everything())
+	return p
+}
+
+// settled fails unless there is nothing to do.
+func (w *world) settled() {
+	w.Helper()
+	if p := w.proposal(); !p.Empty() {
+		w.Errorf("there is still something to do:\n%s", steps(p))
+	}
+}
+
+// steps are those that have something to do, and why.
+func steps(p *app.Proposal) string {
+	var b strings.Builder
+	for _, s := range p.Steps {
+		fmt.Fprintf(&b, "%s %s\n%s", s.Why, s.Node, s.Diff)
+	}
+	return b.String()
+}
+
+// image is how a world is: its hosts, and its objects.
+type image struct {
+	hosts   map[string]string
+	objects string
+}
+
+// image is how the world is, without the certificate that is made anew for each join.
+func (w *world) image() image {
+	is := image{map[string]string{}, w.objects()}
+	for n, h := range w.hosts {
+		is.hosts[n] = joined.ReplaceAllString(h.Snapshot(), "$1")
+	}
+	return is
+}
+
+func (i image) same(t testing.TB, when string, now image) {
+	t.Helper()
+	for n, want := range i.hosts {
+		same(t, n+" "+when, want, now.hosts[n])
+	}
+	same(t, "objects "+when, i.objects, now.objects)
+}
+
+// certs is a copy of the keys and certificates of the cluster. A world that begins with them makes no others: so two
+// can be compared, whatever is signed.
+func (w *world) certs(name string) string {
+	dir := filepath.Join(w.TempDir(), "certs")
+	w.must(os.CopyFS(dir, os.DirFS(filepath.Join(w.dir, name, "certs"))))
+	return dir
+}
+
+// born is how a cluster is that is made with a configuration and certificates.
+func born(t *testing.T, name, config, certs string) image {
+	t.Helper()
+	w := newWorld(t, config, "")
+	w.must(os.CopyFS(filepath.Join(w.dir, name, "certs"), os.DirFS(certs)))
+	_, err := w.attempt(t.Context()).create()
+	w.must(err)
+	return w.image()
+}
+
+// chronicle notes in which order services stop and start, on all hosts.
+type chronicle struct {
+	mu    sync.Mutex
+	lines []string // "node1 stop etcd.service"
+}
+
+var chronicled = regexp.MustCompile(`^(stop|start|fail) (pod )?(etcd|kube-apiserver|kube-controller-manager|kube-scheduler|kubelet|kube-proxy|containerd|haproxy|nginx|keepalived|kube-vip|registry|harbor)(\.service)?$`)
+
+// watched begins a chronicle of the world's hosts.
+func (w *world) watched() *chronicle {
+	c := &chronicle{}
+	for n, h := range w.hosts {
+		h.Told = func(line string) {
+			if m := chronicled.FindStringSubmatch(line); m != nil {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.lines = append(c.lines, n+" "+m[1]+" "+m[3])
+			}
+		}
+	}
+	return c
+}
+
+// restarts are the services that were started anew, each with its hosts in their order.
+func (c *chronicle) restarts() map[string][]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all, stopped := map[string][]string{}, map[string]bool{}
+	for _, l := range c.lines {
+		f := strings.Fields(l)
+		switch f[1] {
+		case "stop":
+			stopped[f[0]+f[2]] = true
+		case "start":
+			if stopped[f[0]+f[2]] && !slices.Contains(all[f[2]], f[0]) {
+				all[f[2]] = append(all[f[2]], f[0])
+			}
+		}
+	}
+	return all
+}
+
+// apart fails where two hosts were without the same service at one time, of those that others depend on.
+func (c *chronicle) apart(t testing.TB) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	down := map[string][]string{}
+	for _, l := range c.lines {
+		f := strings.Fields(l)
+		host, verb, service := f[0], f[1], f[2]
+		down[service] = slices.DeleteFunc(down[service], func(h string) bool { return h == host })
+		if verb == "start" {
+			continue
+		}
+		down[service] = append(down[service], host)
+		if alone := slices.Contains([]string{"etcd", "kube-apiserver", "haproxy", "nginx", "keepalived", "kube-vip"}, service); alone && len(down[service]) > 1 {
+			t.Errorf("%s is down at one time on %s:\n%s", service, strings.Join(down[service], " and "), strings.Join(c.lines, "\n"))
+		}
+	}
+}
+
+// handsOver fails when a member of etcd is stopped that leads and could hand over.
+func (w *world) handsOver() {
+	for _, h := range w.hosts {
+		for _, service := range []string{"etcd.service", "pod etcd"} {
+			stop := h.OnStop[service]
+			h.OnStop[service] = func(h *runnertest.Host) {
+				if len(w.members) > 1 && w.etcds.Leader() == h.Name {
+					w.Errorf("the member on %s is stopped while it leads", h.Name)
+				}
+				stop(h)
+			}
+		}
+	}
+}
