@@ -111,6 +111,15 @@ func Apply(ctx context.Context, o Options, saved *Proposal, confirm func(context
 	if graph, err = s.plan(pipeline.Apply); err != nil { // steps are used once
 		return nil, err
 	}
+	if !o.DryRun {
+		files, err := s.render()
+		if err == nil {
+			_, err = s.writeBuilt(files)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 	watch := s.watchAPI(ctx, p)
 	res, err := s.run(ctx, "apply", graph)
 	if res != nil {
