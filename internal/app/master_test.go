@@ -102,7 +102,7 @@ func firstMasterDown(t *testing.T, w *world, config string) {
 	back()
 	_, res, err = w.applyTo(t, false)
 	w.must(err)
-	if res.Missing != nil || !strings.Contains(w.hosts["node1"].Snapshot(), "--profiling=false") {
+	if res.Missing != nil || !strings.Contains(w.hosts["node1"].Snapshot(), "profiling") {
 		t.Errorf("node1 is not up to date: %+v", res)
 	}
 	if _, res, err = w.applyTo(t, false); err != nil || res.Summary.OK != res.Summary.Total {
