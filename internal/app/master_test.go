@@ -40,62 +40,74 @@ func (w *world) applyTo(t *testing.T, allow bool) (*attempt, *app.Result, error)
 
 // TestFirstMasterDown works on a cluster whose first master has no power, and on it when it is back.
 func TestFirstMasterDown(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newWorld(t, row9(t), "")
-		_, err := w.attempt(t.Context()).create()
-		w.must(err)
-		back := w.lose("node1")
+	for name, config := range map[string]string{"row7": row(t, "row7"), "row9": row9(t)} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) { firstMasterDown(t, newWorld(t, config, ""), config) })
+		})
+	}
+}
 
-		_, _, err = w.applyTo(t, false)
-		if err == nil || !strings.Contains(err.Error(), "host node1: ") || !strings.Contains(fault.Advice(err), "to go on without hosts that are down: --allow-missing") {
-			t.Errorf("unasked: %v, advice %q", err, fault.Advice(err))
-		}
-		status, err := app.Status(t.Context(), w.attempt(t.Context()).Options)
-		w.must(err)
-		if len(status.Nodes) != 4 || !strings.Contains(strings.Join(status.Problems, "\n"), "node1: connection lost") {
-			t.Errorf("status: %+v", status)
-		}
+func firstMasterDown(t *testing.T, w *world, config string) {
+	_, err := w.attempt(t.Context()).create()
+	w.must(err)
+	back := w.lose("node1")
 
-		a := w.attempt(t.Context())
-		a.AllowMissing = true
-		p, err := app.PlanApply(a.ctx, a.Options)
-		w.must(err)
-		if !p.Empty() || !slices.Equal(p.Missing, []string{"node1"}) {
-			t.Errorf("there is something to do without node1: %+v", p)
-		}
-		if told := strings.Join(a.Notices, "\n"); !strings.Contains(told, "warning: left out: host node1: ") {
-			t.Errorf("told:\n%s", told)
-		}
+	_, _, err = w.applyTo(t, false)
+	if err == nil || !strings.Contains(err.Error(), "host node1: ") || !strings.Contains(fault.Advice(err), "to go on without hosts that are down: --allow-missing") {
+		t.Errorf("unasked: %v, advice %q", err, fault.Advice(err))
+	}
+	status, err := app.Status(t.Context(), w.attempt(t.Context()).Options)
+	w.must(err)
+	if len(status.Nodes) != 4 || !strings.Contains(strings.Join(status.Problems, "\n"), "node1: connection lost") {
+		t.Errorf("status: %+v", status)
+	}
 
-		w.configure(strings.Replace(row9(t), "version: v1.37.1", `version: v1.37.1, apiServer: {extraArgs: {profiling: "false"}}`, 1))
-		a, res, err := w.applyTo(t, true)
-		w.must(err)
-		if !slices.Equal(res.Missing, []string{"node1"}) {
-			t.Errorf("missing: %s", res.Missing)
-		}
-		var rolled []string
-		for _, ev := range a.Events {
-			if ev.What == "service kube-apiserver" && ev.Status == "changed" {
-				rolled = append(rolled, ev.Host)
-			}
-			if ev.Host == "node1" {
-				t.Errorf("%s on node1", ev.What)
-			}
-		}
-		if !slices.Equal(rolled, []string{"node2", "node3"}) {
-			t.Errorf("rolled over %s", rolled)
-		}
+	a := w.attempt(t.Context())
+	a.AllowMissing = true
+	p, err := app.PlanApply(a.ctx, a.Options)
+	w.must(err)
+	if !p.Empty() || !slices.Equal(p.Missing, []string{"node1"}) {
+		t.Errorf("there is something to do without node1: %+v", p)
+	}
+	if told := strings.Join(a.Notices, "\n"); !strings.Contains(told, "warning: left out: host node1: ") {
+		t.Errorf("told:\n%s", told)
+	}
 
-		back()
-		_, res, err = w.applyTo(t, false)
-		w.must(err)
-		if res.Missing != nil || !strings.Contains(w.hosts["node1"].Snapshot(), "--profiling=false") {
-			t.Errorf("node1 is not up to date: %+v", res)
+	w.configure(strings.Replace(config, "version: v1.37.1", `version: v1.37.1, apiServer: {extraArgs: {profiling: "false"}}`, 1))
+	a = w.attempt(t.Context())
+	a.AllowMissing = true
+	p, err = app.PlanApply(a.ctx, a.Options)
+	w.must(err)
+	if len(p.Restarts) != 1 || p.Restarts[0].Service != "kube-apiserver" || !slices.Equal(slices.Sorted(slices.Values(p.Restarts[0].Hosts)), []string{"node2", "node3"}) {
+		t.Errorf("starts anew: %+v", p.Restarts)
+	}
+	a, res, err := w.applyTo(t, true)
+	w.must(err)
+	if !slices.Equal(res.Missing, []string{"node1"}) {
+		t.Errorf("missing: %s", res.Missing)
+	}
+	var rolled []string
+	for _, ev := range a.Events {
+		if ev.Status == engine.Changed && (ev.What == "service kube-apiserver" || ev.What == "static pods of control plane") {
+			rolled = append(rolled, ev.Host)
 		}
-		if _, res, err = w.applyTo(t, false); err != nil || res.Summary.OK != res.Summary.Total {
-			t.Errorf("again: %+v, %v", res, err)
+		if ev.Host == "node1" {
+			t.Errorf("%s on node1", ev.What)
 		}
-	})
+	}
+	if slices.Sort(rolled); !slices.Equal(rolled, []string{"node2", "node3"}) {
+		t.Errorf("rolled over %s", rolled)
+	}
+
+	back()
+	_, res, err = w.applyTo(t, false)
+	w.must(err)
+	if res.Missing != nil || !strings.Contains(w.hosts["node1"].Snapshot(), "profiling") {
+		t.Errorf("node1 is not up to date: %+v", res)
+	}
+	if _, res, err = w.applyTo(t, false); err != nil || res.Summary.OK != res.Summary.Total {
+		t.Errorf("again: %+v, %v", res, err)
+	}
 }
 
 // TestTooManyDown refuses to go on without hosts that the others need.

@@ -43,7 +43,7 @@ stop() {
 # renew has kubeadm make the manifest of a pod: POD PHASE. It fails where that changes nothing.
 renew() {
   rm -f "$K/.was"; if [ -e "$M/$1.yaml" ]; then cp -p "$M/$1.yaml" "$K/.was"; fi
-  $PHASE $2 --config "$CONFIG" >&2 || exit
+  eval "$PHASE $2 --config \"\$CONFIG\"" >&2 || exit
   place "$M/$1.yaml" "$K"
   if cmp -s "$M/$1.yaml" "$K/.was"; then rm -f "$K/.was"; return 1; fi
   rm -f "$K/.was"
