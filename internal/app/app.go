@@ -195,8 +195,8 @@ func (o *Options) resolveSource(ctx context.Context, conf *v1alpha1.Cluster) (v1
 	return src, err
 }
 
-// connect reaches all hosts that may not be missing, gathers their facts and puts the
-// cluster together.
+// connect reaches all hosts that may not be missing, gathers their facts, puts the
+// cluster together and looks how its control plane is.
 func (s *session) connect(ctx context.Context) (err error) {
 	if !s.config.Spec.Source.Offline && !s.built {
 		if s.source, err = s.resolveSource(ctx, s.config); err != nil {
@@ -207,6 +207,7 @@ func (s *session) connect(ctx context.Context) (err error) {
 	if err != nil {
 		return errors.Join(joined(failed), err)
 	}
+	s.observe(ctx) // what is left out depends on it
 	needed, err := s.leaveOut(failed)
 	for _, e := range failed {
 		if slices.Contains(s.cluster.Missing(), e.Host) {
@@ -283,7 +284,9 @@ func (s *session) close() {
 func (s *session) roundTrips() map[string]int64 {
 	trips := map[string]int64{}
 	for name, h := range s.hosts {
-		trips[name] = h.RoundTrips()
+		if name != plan.API { // its connections are those of masters
+			trips[name] = h.RoundTrips()
+		}
 	}
 	return trips
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -220,13 +221,32 @@ func (p *Proposal) restart(service, host string) {
 // hash changes when the configuration, the cluster, or what is to be done changes.
 func (p *Proposal) hash(s *session) (string, error) {
 	resolved, err1 := s.resolved(false)
+	steps := slices.Clone(p.Steps)
+	for i := range steps {
+		steps[i].Diff = observed(steps[i].Diff)
+	}
 	text, err2 := json.Marshal(struct {
 		ID      string
 		Steps   []ProposedStep
 		Missing []string
-	}{p.ID, p.Steps, p.Missing})
+	}{p.ID, steps, p.Missing})
 	sum := sha256.Sum256(append(resolved, text...))
 	return hex.EncodeToString(sum[:]), errors.Join(err1, err2)
+}
+
+// sizes are those of a file before and after a change.
+var sizes = regexp.MustCompile(` -> \d+ bytes`)
+
+// observed is what a diff tells of what is there. What would be there follows from the configuration, but for
+// certificates, which are made anew by each plan.
+func observed(diff string) string {
+	var kept strings.Builder
+	for l := range strings.Lines(diff) {
+		if !strings.HasPrefix(l, "+") && !strings.HasPrefix(l, "@@") {
+			kept.WriteString(sizes.ReplaceAllString(l, ""))
+		}
+	}
+	return kept.String()
 }
 
 // moved says how what is to be done differs from a plan that was saved.
@@ -234,7 +254,7 @@ func moved(saved, now *Proposal) error {
 	describe := func(p *Proposal) map[string]string {
 		all := map[string]string{}
 		for _, s := range p.Steps {
-			all[s.What+" on "+s.Host] = s.Diff
+			all[s.What+" on "+s.Host] = observed(s.Diff)
 		}
 		return all
 	}

@@ -173,7 +173,7 @@ func (s *session) touched() (cleaned map[string]bool, err error) {
 		}
 		err = s.records.Events(r, 0, func(_ int64, ev engine.Event) error {
 			switch {
-			case ev.Host == plan.Control:
+			case ev.Host == plan.Control || ev.Host == plan.API:
 			case r.Pipeline == "delete" && ev.What == (cleanup.Restored{}).String() && ev.Status != engine.Skipped:
 				cleaned[ev.Host] = true
 			case ev.Status == engine.Changed || ev.Status == engine.Failed:

@@ -48,7 +48,7 @@ func (s *session) dialer() func(context.Context, *v1alpha1.Host) error {
 		dial = s.dialSSH
 	}
 	s.bastions = map[connector.SSHConfig]func() (connector.Connector, error){}
-	s.hosts = map[string]*runner.Runner{plan.Control: runner.New(plan.Control, connector.Local())}
+	s.hosts = map[string]*runner.Runner{plan.Control: runner.New(plan.Control, connector.Local()), plan.API: runner.New(plan.API, apiPlace{s})}
 	known := filepath.Join(s.dir, "known_hosts")
 	return func(ctx context.Context, h *v1alpha1.Host) error {
 		conn, err := dial(ctx, h, known)
@@ -136,44 +136,59 @@ func (s *session) each(f func(h *v1alpha1.Host) error) []*HostError {
 	return slices.DeleteFunc(errs, func(e *HostError) bool { return e == nil })
 }
 
-// leaveOut leaves workers that cannot be reached out of the cluster, where they may be
-// missing, and returns the hosts without which it cannot go on.
+// leaveOut leaves hosts that are down and not needed out of the cluster, where hosts may be
+// missing, and returns those without which it cannot go on.
 func (s *session) leaveOut(failed []*HostError) (needed []*HostError, err error) {
+	var down, spare []string
 	for _, e := range failed {
-		switch roles := s.cluster.Host(e.Host).Roles; {
-		case !s.AllowMissing || !isDown(e.Err):
-			needed = append(needed, e)
-		case isWorker(roles):
-			s.cluster.LeaveOut(e.Host)
-		default:
-			e.Err = adviseMore(e.Err, fmt.Sprintf("--allow-missing leaves out workers alone, and its roles are %v: all masters and load balancers are made together, "+
-				"and etcd counts members that are down against its majority; bring it up, or do without it in spec.hosts", roles))
-			needed = append(needed, e)
+		if isDown(e.Err) {
+			down = append(down, e.Host)
 		}
 	}
-	if s.AllowMissing || slices.ContainsFunc(failed, func(e *HostError) bool { return !isDown(e.Err) || !isWorker(s.cluster.Host(e.Host).Roles) }) {
+	for _, e := range failed {
+		why := ""
+		if isDown(e.Err) {
+			if why = s.cluster.Needed(e.Host, down); why == "" {
+				spare = append(spare, e.Host)
+				continue
+			}
+		}
+		if s.AllowMissing && why != "" {
+			e.Err = adviseMore(e.Err, "--allow-missing does not leave it out: "+why)
+		}
+		needed = append(needed, e)
+	}
+	if !s.AllowMissing {
 		if needed == nil {
-			err = s.checkMissing()
+			for _, e := range failed {
+				e.Err = adviseMore(e.Err, "to go on without hosts that are down: --allow-missing; a later run brings them up to date")
+			}
 		}
-		return needed, err
+		return failed, nil
 	}
-	for _, e := range failed {
-		e.Err = adviseMore(e.Err, "to go on without workers that are down: --allow-missing; a later run adds them")
+	if s.cluster.LeaveOut(spare...); spare != nil && s.records != nil {
+		if s.cluster.Last, err = s.records.Facts(); err != nil {
+			return needed, err
+		}
 	}
-	return needed, nil
+	if needed == nil {
+		err = s.checkMissing()
+	}
+	return needed, err
 }
 
 // checkMissing refuses to go on without machines that would decide what the cluster becomes.
 func (s *session) checkMissing() error {
 	missing := s.cluster.Missing()
+	unknown := slices.DeleteFunc(slices.Clone(missing), func(h string) bool { return s.cluster.Last[h] != nil || !s.cluster.IsNode(h) })
 	switch {
 	case len(missing) == 0:
 		return nil
-	case len(s.cluster.Workers()) == 0:
+	case len(s.cluster.Workers()) == 0 && !s.cluster.Lives():
 		return fault.Advise(fmt.Errorf("no worker can be reached (%s): there would be nowhere for pods to run", human.Names(missing, 10)),
 			"see why: a bastion or a network that they share? bring one up, and run again")
-	case s.config.Spec.Kubernetes.ProxyMode == "":
-		return fault.Advise(fmt.Errorf("how kube-proxy works follows from the kernels of all nodes, and %s can not be asked", human.Names(missing, 10)),
+	case len(unknown) > 0 && s.config.Spec.Kubernetes.ProxyMode == "":
+		return fault.Advise(fmt.Errorf("how kube-proxy works follows from the kernels of all nodes, and %s cannot be asked", human.Names(unknown, 10)),
 			"set spec.kubernetes.proxyMode: nftables where all have kernel 5.13 or newer, else iptables")
 	}
 	return nil
@@ -183,9 +198,6 @@ func (s *session) checkMissing() error {
 func isDown(err error) bool {
 	return fault.IsTransient(err) || errors.Is(err, connector.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)
 }
-
-// isWorker reports whether a host with the roles is a worker and nothing else.
-func isWorker(roles []v1alpha1.Role) bool { return len(roles) == 1 && roles[0] == v1alpha1.RoleWorker }
 
 // adviseMore adds to the advice for a host that is down.
 func adviseMore(err error, more string) error {

@@ -125,11 +125,29 @@ type image struct {
 	objects string
 }
 
-// image is how the world is, without the certificate that is made anew for each join.
+// What two hosts with one past may differ in: the certificate that is made anew for each join, and fields without a
+// value that kubeadm writes into the kubelet's configuration. And what differs by what a host was before, until the
+// cluster is deleted: kernel modules and parameters that were set and are wanted no more, and directories
+// in which the ledger kept files.
+var differing = []struct {
+	what *regexp.Regexp
+	with string
+}{
+	{joined, "$1"},
+	{regexp.MustCompile(`(?m)^    syncFrequency: 0s\n`), ""},
+	{regexp.MustCompile(`(?m)^ +"?(module|sysctl) .*\n`), ""},
+	{regexp.MustCompile(`(?m)^(modules:|sysctl ).*\n`), ""},
+	{regexp.MustCompile(`(?m)^/var/lib/kubexm/before.*d[rwx-]{9} .*\n`), ""},
+}
+
 func (w *world) image() image {
 	is := image{map[string]string{}, w.objects()}
 	for n, h := range w.hosts {
-		is.hosts[n] = joined.ReplaceAllString(h.Snapshot(), "$1")
+		text := h.Snapshot()
+		for _, d := range differing {
+			text = d.what.ReplaceAllString(text, d.with)
+		}
+		is.hosts[n] = text
 	}
 	return is
 }

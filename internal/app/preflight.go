@@ -89,6 +89,7 @@ func Preflight(ctx context.Context, o Options) (*Fitness, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.observe(ctx)
 	if _, err := s.leaveOut(failed); err != nil {
 		return nil, err
 	}

@@ -109,11 +109,7 @@ func (s *session) checkBegin(ctx context.Context, pipe string) error {
 	if err := s.connect(ctx); err != nil {
 		return err
 	}
-	if err := s.preflight(ctx); err != nil {
-		return err
-	}
-	s.observe(ctx)
-	return nil
+	return s.preflight(ctx)
 }
 
 // converge is what brings the cluster to its configuration: its birth, or once it runs its life.
@@ -211,7 +207,6 @@ func Plan(ctx context.Context, o Options, pipe string) (*plan.ExecutionGraph, er
 	if err := s.connect(ctx); err != nil {
 		return nil, err
 	}
-	s.observe(ctx)
 	if _, err := s.checkOwner(false); err != nil { // the plan would be for other keys than the machines have
 		return nil, err
 	}

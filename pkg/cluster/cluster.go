@@ -29,6 +29,7 @@ type Cluster struct {
 	Spec     *v1alpha1.Spec // with defaults filled in
 	Dir      string         // the cluster's directory on the control machine
 	Facts    map[string]*runner.Facts
+	Last     map[string]*runner.Facts // of hosts that are left out, as they were last seen
 	Store    *resource.Store
 	Certs    *pki.Store
 	Observed Observed        // how the cluster was found; nobody has looked: its zero value
@@ -85,20 +86,18 @@ func (c *Cluster) Missing() []string { return c.missing }
 // Hosts returns the names of the hosts that have any of the roles and are not left out,
 // in the order of the configuration.
 func (c *Cluster) Hosts(roles ...v1alpha1.Role) []string {
-	var names []string
-	for i := range c.Spec.Hosts {
-		if h := &c.Spec.Hosts[i]; slices.ContainsFunc(roles, h.Is) && !slices.Contains(c.missing, h.Name) {
-			names = append(names, h.Name)
-		}
-	}
-	return names
+	return slices.DeleteFunc(c.All(roles...), func(h string) bool { return slices.Contains(c.missing, h) })
 }
 
-// All returns the names of all hosts, those that are left out too.
-func (c *Cluster) All() []string {
-	names := make([]string, len(c.Spec.Hosts))
+// All returns the names of all hosts that have any of the roles, or whatever roles they have where none is given; those
+// that are left out too. What is written to a host about others names them all, so that nothing changes there
+// when one of them is left out.
+func (c *Cluster) All(roles ...v1alpha1.Role) []string {
+	names := make([]string, 0, len(c.Spec.Hosts))
 	for i := range c.Spec.Hosts {
-		names[i] = c.Spec.Hosts[i].Name
+		if h := &c.Spec.Hosts[i]; roles == nil || slices.ContainsFunc(roles, h.Is) {
+			names = append(names, h.Name)
+		}
 	}
 	return names
 }
@@ -346,12 +345,25 @@ func (c *Cluster) ServiceNet() netip.Prefix {
 
 // Every reports whether all nodes have the kernel feature.
 func (c *Cluster) Every(feature string) bool {
-	return !slices.ContainsFunc(c.Nodes(), func(n string) bool { return !c.FactsOf(n).Features[feature] })
+	return !slices.ContainsFunc(c.nodeFacts(), func(f *runner.Facts) bool { return !f.Features[feature] })
 }
 
 // Any reports whether some node has the kernel feature.
 func (c *Cluster) Any(feature string) bool {
-	return slices.ContainsFunc(c.Nodes(), func(n string) bool { return c.FactsOf(n).Features[feature] })
+	return slices.ContainsFunc(c.nodeFacts(), func(f *runner.Facts) bool { return f.Features[feature] })
+}
+
+// nodeFacts are the facts of all nodes; of those that are left out the last ones, where there are any.
+func (c *Cluster) nodeFacts() (all []*runner.Facts) {
+	for _, n := range c.All(v1alpha1.RoleMaster, v1alpha1.RoleWorker) {
+		switch last := c.Last[n]; {
+		case !slices.Contains(c.missing, n):
+			all = append(all, c.FactsOf(n))
+		case last != nil:
+			all = append(all, last)
+		}
+	}
+	return all
 }
 
 // ProxyMode is how kube-proxy works: as configured, else nftables where every
@@ -362,7 +374,7 @@ func (c *Cluster) chooseProxyMode() string {
 	switch m := c.Spec.Kubernetes.ProxyMode; {
 	case m != "":
 		return m
-	case !slices.ContainsFunc(c.Nodes(), func(n string) bool { return !fitForNFTables(c.FactsOf(n)) }):
+	case !slices.ContainsFunc(c.nodeFacts(), func(f *runner.Facts) bool { return !fitForNFTables(f) }):
 		return v1alpha1.ProxyNFTables
 	}
 	return v1alpha1.ProxyIPTables

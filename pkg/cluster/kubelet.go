@@ -21,9 +21,9 @@ type object = map[string]any
 //
 // Facts: https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1
 func (c *Cluster) KubeletConfig(host string) map[string]any {
-	nodes := c.Nodes()
+	nodes := c.nodeFacts()
 	if host != "" {
-		nodes = []string{host}
+		nodes = []*runner.Facts{c.FactsOf(host)}
 	}
 	k := c.Spec.Kubernetes
 	conf := object{
@@ -44,8 +44,7 @@ func (c *Cluster) KubeletConfig(host string) map[string]any {
 	if len(k.FeatureGates) > 0 {
 		conf["featureGates"] = k.FeatureGates
 	}
-	for _, n := range nodes {
-		f := c.FactsOf(n)
+	for _, f := range nodes {
 		if f.CgroupVersion == 1 && c.Minor() >= 35 {
 			conf["failCgroupV1"] = false // https://kep.k8s.io/5573
 		}
@@ -74,8 +73,8 @@ func (c *Cluster) ProxyConfig() map[string]any {
 	if c.Any(runner.FeatureConntrackFixed) {
 		conf["conntrack"] = object{"maxPerCore": 0, "min": 0}
 	}
-	for _, n := range c.Nodes() {
-		if !c.FactsOf(n).CanRaiseLimits() {
+	for _, f := range c.nodeFacts() {
+		if !f.CanRaiseLimits() {
 			conf["oomScoreAdj"] = 0
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -113,7 +114,7 @@ func (c *Cluster) Kubeconfig(user string, spec pki.Spec) secret.Secret {
 
 // AdminConfig is the administrator's kubeconfig for the control machine, which
 // does not know the name of the endpoint: it reaches the virtual address, or the first
-// master.
+// master that is not left out.
 func (c *Cluster) AdminConfig() (secret.Secret, error) {
 	address := c.Host(c.FirstMaster()).Address
 	if mode := c.Balancer(); mode == v1alpha1.BalancerExternal || mode == v1alpha1.BalancerKubeVIP {
@@ -200,24 +201,62 @@ func (c *Cluster) Images(node string) []string {
 
 // API is how kubexm reaches the API server of a master, from that master or a
 // node. kubexm has a short-lived certificate of its own, made when it is needed.
-func (c *Cluster) API(master string) kube.Access {
+func (c *Cluster) API(master string) kube.Access { return c.access(c.APIAddress(master)) }
+
+// AnyAPI is how kubexm reaches the API where it does not matter which master answers: through one after the other until
+// one does, those first whose API server was found ready. It is the first master while the cluster is being born.
+func (c *Cluster) AnyAPI() kube.Access {
+	var all []string
+	for _, m := range c.apiMasters() {
+		all = append(all, c.APIAddress(m))
+	}
+	return c.access(all...)
+}
+
+// AnyMaster is a master whose API server answers, as far as is known; the first one while the cluster is being born.
+func (c *Cluster) AnyMaster() string { return c.apiMasters()[0] }
+
+func (c *Cluster) apiMasters() (all []string) {
+	if !c.Lives() {
+		return []string{c.FirstMaster()}
+	}
+	fresh, live := c.SplitMasters()
+	for _, m := range slices.Concat(c.Observed.AnyAPI(), live, fresh) {
+		if !slices.Contains(all, m) && !slices.Contains(c.missing, m) {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// APIAddress is where the API server of a master listens.
+func (c *Cluster) APIAddress(master string) string {
+	return net.JoinHostPort(c.IP(master), strconv.Itoa(c.APIPort()))
+}
+
+func (c *Cluster) access(addresses ...string) kube.Access {
 	return kube.Access{
-		Address: net.JoinHostPort(c.IP(master), strconv.Itoa(c.APIPort())), ServerName: "kubernetes",
+		Address: addresses[0], Others: addresses[1:], ServerName: "kubernetes",
 		CA: c.Trust(pki.Kubernetes), Client: c.Certs.Operator, Patience: 5 * time.Second,
 	}
 }
 
 // ProxyAPI is how a load balancer reaches an API server through its own proxy.
 func (c *Cluster) ProxyAPI() kube.Access {
-	a := c.API(c.FirstMaster())
-	a.Address = net.JoinHostPort("127.0.0.1", strconv.Itoa(c.APIPort()))
-	return a
+	return c.access(net.JoinHostPort("127.0.0.1", strconv.Itoa(c.APIPort())))
 }
 
 // EndpointAPI is how a host reaches the API server by the name of the endpoint.
 func (c *Cluster) EndpointAPI() kube.Access {
-	a := c.API(c.FirstMaster())
-	a.Address, a.ServerName = c.EndpointHost(), c.Spec.LoadBalancer.Domain
+	a := c.access(c.EndpointHost())
+	a.ServerName = c.Spec.LoadBalancer.Domain
+	return a
+}
+
+// NewEndpointAPI is how a host reaches the API server where the name of the endpoint is to lead.
+func (c *Cluster) NewEndpointAPI(host string) kube.Access {
+	a := c.EndpointAPI()
+	a.Address = net.JoinHostPort(c.EndpointIP(host), strconv.Itoa(c.APIPort()))
 	return a
 }
 

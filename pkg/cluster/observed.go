@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/etcd"
 	"github.com/kubexm/kubexm/pkg/pki"
 )
@@ -174,6 +175,17 @@ func (c *Cluster) mark(service string) string {
 		return "kubeadm"
 	}
 	return service
+}
+
+// LedTo is where the name of the endpoint leads on a host now; empty: it is not known there.
+func (c *Cluster) LedTo(host string) string { return c.FactsOf(host).Names[c.Spec.LoadBalancer.Domain] }
+
+// Moved returns the hosts on which the name of the endpoint leads elsewhere than it is to lead.
+func (c *Cluster) Moved() []string {
+	return slices.DeleteFunc(c.Hosts(v1alpha1.Roles()...), func(h string) bool {
+		at := c.LedTo(h)
+		return at == "" || at == c.EndpointIP(h)
+	})
 }
 
 // Lives reports whether the cluster runs: whether some master is one.

@@ -145,10 +145,10 @@ func (d *differ) hosts(was, is map[string]any, gone Policy) {
 	d.host = ""
 }
 
-// joining is the policy on a new host: that of a change of roles, unless workers and the registry may come later.
+// joining is the policy on a new host: that of a change of roles, unless workers, the registry and load balancers may come later.
 func joining(roles any) Policy {
 	list, _ := roles.([]any)
-	later := []any{string(v1alpha1.RoleWorker), string(v1alpha1.RoleRegistry)}
+	later := []any{string(v1alpha1.RoleWorker), string(v1alpha1.RoleRegistry), string(v1alpha1.RoleLoadBalancer)}
 	if !slices.ContainsFunc(list, func(r any) bool { return !slices.Contains(later, r) }) {
 		return Policy{Way: Converge}
 	}

@@ -60,6 +60,8 @@ func (k *checker) checkHosts() {
 		switch h.Name {
 		case "control":
 			k.fail(path+".name", h.Name, "is what plans and events call the machine that kubexm runs on; take another name")
+		case "api":
+			k.fail(path+".name", h.Name, "is what plans and events call the API of the cluster; take another name")
 		case "archive", "certs", "lock", "objects", "runs":
 			k.fail(path+".name", h.Name, "is a name of kubexm's own where the files of hosts are kept; take another name")
 		}

@@ -199,7 +199,7 @@ func (k *checker) checkBalancerHosts(needed bool) {
 	case needed && len(hosts) == 1:
 		k.warn(path, hosts[0], "one load balancer survives no loss; take 2")
 	case !needed && len(hosts) > 0:
-		k.fail(path, hosts[0], "the role loadbalancer is for mode external with type kubexm-kh or kubexm-kn")
+		k.warn(path, hosts[0], "idle: the role loadbalancer is for mode external with type kubexm-kh or kubexm-kn")
 	}
 	for i, h := range k.Hosts {
 		if h.Is(v1alpha1.RoleLoadBalancer) && len(h.Roles) > 1 {

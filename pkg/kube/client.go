@@ -35,26 +35,28 @@ import (
 // Access says how to reach an API server.
 type Access struct {
 	Address    string                    // "host:port", as seen from where Dial comes out
-	ServerName string                    // a name in the server's certificate; empty: the host of Address
+	Others     []string                  // addresses of further servers of the same cluster, for when one does not answer
+	ServerName string                    // a name in the certificate of each server; empty: the host of Address, where there are no Others
 	CA         []byte                    // PEM of the authority of the server's certificate
 	Client     func() (*pki.Pair, error) // the client certificate, asked for at each connection
 	Dial       func(ctx context.Context, network, addr string) (net.Conn, error)
 	Patience   time.Duration // how long a call is repeated while the server is away or busy; 0: 30 seconds
 }
 
-// Client is a connection to one API server. It is safe for concurrent use. What
-// the server can do is asked once and kept until something is missing in it.
+// Client is a connection to the API: to one server, and to the next one when that does not answer. It is safe
+// for concurrent use. What the server can do is asked once and kept until something is missing in it.
 type Client struct {
 	Typed   kubernetes.Interface
 	Dynamic dynamic.Interface
 
 	config   *rest.Config
 	server   *discovery.DiscoveryClient
-	http     *http.Transport
+	servers  *servers
 	patience time.Duration
 
 	mu    sync.Mutex
 	kinds meta.RESTMapper // what the server serves; nil: to be asked
+
 }
 
 // New makes a client. It does not connect yet.
@@ -67,7 +69,6 @@ func New(a Access) (*Client, error) {
 	// died silently delays one request until its own time-out, not all of them. A
 	// connection is only a channel of the SSH connection, and kept for the next call.
 	transport := &http.Transport{
-		DialContext: a.Dial,
 		TLSClientConfig: &tls.Config{
 			RootCAs:    roots,
 			ServerName: a.ServerName,
@@ -84,16 +85,18 @@ func New(a Access) (*Client, error) {
 		MaxIdleConnsPerHost: parallel,
 		IdleConnTimeout:     90 * time.Second,
 	}
+	all := &servers{addresses: append([]string{a.Address}, a.Others...), http: transport, dial: a.Dial}
+	transport.DialContext = all.connect
 	c := &Client{
 		config: &rest.Config{
-			Host:           "https://" + a.Address,
-			Transport:      transport,
+			Host:           "https://" + all.name(a.ServerName),
+			Transport:      all,
 			ContentConfig:  rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
 			QPS:            -1, // the server has its own fairness
 			UserAgent:      FieldManager,
 			WarningHandler: rest.NoWarnings{},
 		},
-		http:     transport,
+		servers:  all,
 		patience: a.Patience,
 	}
 	if c.patience == 0 {
@@ -119,7 +122,7 @@ func (c *Client) connect() (err error) {
 func (c *Client) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
 // Close closes the connections that wait for the next call.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+func (c *Client) Close() { c.servers.http.CloseIdleConnections() }
 
 // on returns where objects of obj's kind and namespace live. It gives a namespaced
 // object without a namespace the namespace "default", as kubectl does.

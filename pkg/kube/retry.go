@@ -30,7 +30,7 @@ type impatient struct{}
 // what may well not be there.
 func Impatient(ctx context.Context) context.Context { return context.WithValue(ctx, impatient{}, true) }
 
-// retry repeats call while it fails for a passing reason, for as long as the
+// retry repeats call while it fails for a passing reason on all servers, for as long as the
 // client's patience.
 func (c *Client) retry(ctx context.Context, doing string, call func(context.Context) error) error {
 	end := time.Now().Add(c.patience)
@@ -38,9 +38,7 @@ func (c *Client) retry(ctx context.Context, doing string, call func(context.Cont
 		end = time.Now()
 	}
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 3*time.Second) {
-		attempt, cancel := context.WithTimeout(ctx, oneCall)
-		err := call(attempt)
-		cancel()
+		err := c.once(ctx, call)
 		if err == nil {
 			return nil
 		}

@@ -152,7 +152,7 @@ func (c *Client) wait(ctx context.Context, doing string, obj *unstructured.Unstr
 	seen := "nothing was seen of it"
 	pause := 100 * time.Millisecond
 	for {
-		start := time.Now()
+		start, turn := time.Now(), c.servers.turn.Load()
 		done, err := c.follow(waiting, obj, func(live *unstructured.Unstructured) (done bool, err error) {
 			done, seen, err = judge(live)
 			return done, err
@@ -160,10 +160,11 @@ func (c *Client) wait(ctx context.Context, doing string, obj *unstructured.Unstr
 		switch {
 		case done:
 			return nil
-		case err != nil && waiting.Err() == nil && !transient(err):
+		case err != nil && waiting.Err() == nil && !transient(err) && !errors.Is(err, context.DeadlineExceeded): // that is a server that hangs
 			return explain(fmt.Errorf("%s: %w%s", doing, err, c.why(ctx, obj)))
 		case err != nil && !errors.Is(err, waiting.Err()):
 			seen = err.Error()
+			c.servers.next(turn)
 		}
 		if time.Since(start) > time.Second { // it was reached: not the time to slow down
 			pause = 100 * time.Millisecond
@@ -228,12 +229,14 @@ func (c *Client) follow(ctx context.Context, obj *unstructured.Unstructured, loo
 	return false, ctx.Err()
 }
 
-// APIReady returns nil if the server says it is ready to serve; else the error
+// APIReady returns nil if a server says it is ready to serve; else the error
 // names the checks that fail.
 func (c *Client) APIReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, oneCall)
-	defer cancel()
-	body, err := c.server.RESTClient().Get().AbsPath("/readyz").Param("verbose", "").MaxRetries(0).DoRaw(ctx)
+	var body []byte
+	err := c.once(ctx, func(ctx context.Context) (err error) {
+		body, err = c.server.RESTClient().Get().AbsPath("/readyz").Param("verbose", "").MaxRetries(0).DoRaw(ctx)
+		return err
+	})
 	if err == nil {
 		return nil
 	}

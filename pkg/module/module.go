@@ -81,15 +81,26 @@ func LiveControlPlane(c *cluster.Cluster, downloads, pushed *plan.Gate) plan.Par
 	}}}
 }
 
-// LiveMachines keeps nodes that run, a few at a time, and makes nodes of hosts that are none yet.
-func LiveMachines(c *cluster.Cluster, hosts []string, downloads, pushed, api *plan.Gate) plan.Part {
-	fresh, live := c.SplitNodes(hosts)
+// LiveImages brings to nodes that run what they will need.
+func LiveImages(c *cluster.Cluster, hosts []string, downloads, pushed *plan.Gate) plan.Part {
+	_, live := c.SplitNodes(hosts)
 	var images plan.Part = task.Images(c, live)
 	if c.RegistryHost() != "" {
 		images = pushed.Holds(images)
 	}
-	machines := plan.Module{Name: "machines", Parts: []plan.Part{downloads.Holds(images), downloads.Holds(task.LiveNodes(c, live)), task.LocalProxy(c, live)}}
+	return plan.Module{Name: "machines", Parts: []plan.Part{downloads.Holds(images)}}
+}
+
+// LiveMachines keeps nodes that run, a few at a time, and makes nodes of hosts that are none yet.
+func LiveMachines(c *cluster.Cluster, hosts []string, downloads, pushed, api *plan.Gate) plan.Part {
+	fresh, live := c.SplitNodes(hosts)
+	machines := plan.Module{Name: "machines", Parts: []plan.Part{downloads.Holds(task.LiveNodes(c, live)), task.LocalProxy(c, live)}}
 	return plan.Parallel{machines, plan.PerHost{Machines(c, fresh, downloads, pushed), Join(c, fresh, api)}}
+}
+
+// Endpoint lets all hosts find the API server where they are to find it, once it is there.
+func Endpoint(c *cluster.Cluster) plan.Part {
+	return plan.Module{Name: "endpoint", Parts: []plan.Part{task.MoveEndpoint(c, c.Moved())}}
 }
 
 // Join makes nodes of workers as soon as api opens, by way of the proxy that each of

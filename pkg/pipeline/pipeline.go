@@ -53,9 +53,10 @@ func Apply(c *cluster.Cluster) plan.Pipeline {
 		task.Keys(c),
 		plan.Parallel{downloads.Opens(task.Download(c)), task.Prepare(c, hosts)},
 		module.Registry(c, downloads, pushed),
-		module.LoadBalancers(c),
+		plan.Parallel{module.LoadBalancers(c), module.LiveImages(c, nodes, downloads, pushed)},
 		api.Opens(module.LiveControlPlane(c, downloads, pushed)),
 		module.LiveMachines(c, nodes, downloads, pushed, api),
+		module.Endpoint(c),
 		module.Ready(c),
 		module.Spare(c, task.Pruned(c, c.All())),
 	}}

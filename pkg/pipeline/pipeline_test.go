@@ -139,9 +139,9 @@ func TestNoNeedlessWait(t *testing.T) {
 			{"container images", "node2", "wait for the API server", "node1", false},
 			{"packages", "node1", "download kubelet 1.37.1 amd64", plan.Control, false},
 			{"upload container runtime", "node2", "packages", "node1", false},
-			{"apply flannel", "node1", join, "node2", false},
-			{"wait for flannel", "node1", join, "node2", true},
-			{"wait for coredns", "node1", "wait for node node2", "node1", true},
+			{"apply flannel", plan.API, join, "node2", false},
+			{"wait for flannel", plan.API, join, "node2", true},
+			{"wait for coredns", plan.API, "wait for node node2", plan.API, true},
 		} {
 			if got := before[find(c.then, c.on)][find(c.first, c.from)]; got != c.waits {
 				t.Errorf("%s on %s waits for %s on %s: %t", c.then, c.on, c.first, c.from, got)

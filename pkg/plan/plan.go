@@ -7,6 +7,9 @@ import "github.com/kubexm/kubexm/pkg/step"
 // Control is the name that stands for the control machine, where kubexm runs.
 const Control = "control"
 
+// API is the name that stands for the API of a cluster: any master of it that answers.
+const API = "api"
+
 // Part is a Task, a Module, Parallel, PerHost, a Scope or Batches.
 type Part interface {
 	// build adds the nodes of the part about the hosts of only, which come after the given ones, and

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path"
@@ -51,6 +52,7 @@ type Facts struct {
 	Leftovers      []string          `json:"leftovers"`    // signs of an earlier cluster
 	Filled         []string          `json:"filled"`       // directories asked about that hold something
 	Env            map[string]string `json:"env"`          // kubexm's own record on the host: cluster=NAME, id=pin of its authority
+	Names          map[string]string `json:"names"`        // in /etc/hosts, and where each leads
 	Inventory      []string          `json:"inventory"`    // what kubexm made there, see Inventory; of a host that has none, what its ledger lists
 
 	Tried map[string]string `json:"-"` // addresses that the host tried, and why they are out of reach: see Reach
@@ -185,7 +187,7 @@ func parseFacts(out string) *Facts {
 		Arch: goArch(first("arch")), Kernel: first("kernel"), CgroupVersion: number(first("cgroup")), CPUs: number(first("cpus")),
 		MemoryMiB: number(field(first("mem"), 1)) / 1024, MachineID: first("machineid"), Systemd: first("init") == "systemd",
 		PackageManager: strings.TrimSuffix(first("pm"), "-get"), Listening: map[int]string{}, Features: map[string]bool{},
-		Clock: int64(number(first("clock"))), Leftovers: sec["leftovers"], Filled: sec["filled"], Env: keyValues(sec["env"]),
+		Clock: int64(number(first("clock"))), Leftovers: sec["leftovers"], Filled: sec["filled"], Env: keyValues(sec["env"]), Names: map[string]string{},
 		ProductUUID: strings.ToLower(first("product")), Container: strings.TrimPrefix(first("container"), "none"), Enforcing: first("selinux") == "1",
 		Compose: strings.TrimPrefix(first("compose"), "v"), Inventory: inventory(sec["inventory"], sec["ledger"]),
 	}
@@ -203,6 +205,14 @@ func parseFacts(out string) *Facts {
 	}
 	f.network(sec)
 	f.services(sec)
+	for _, l := range sec["names"] {
+		l, _, _ = strings.Cut(l, "#")
+		if w := strings.Fields(l); len(w) > 1 {
+			for _, name := range w[1:] {
+				f.Names[name] = cmp.Or(f.Names[name], w[0]) // the first counts
+			}
+		}
+	}
 	for _, l := range sec["listening"] {
 		addr := field(l, 3)
 		if port := number(addr[strings.LastIndex(addr, ":")+1:]); port > 0 {

@@ -20,7 +20,7 @@ type Absent struct {
 	Except []string `json:",omitempty"` // keys of what stays although Items cover it
 }
 
-func (a Absent) String() string { return "without " + a.What }
+func (a Absent) String() string { return "remove " + a.What }
 
 // Precheck reads the ledger.
 func (a Absent) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {

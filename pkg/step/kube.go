@@ -3,15 +3,17 @@ package step
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/kubexm/kubexm/pkg/kube"
 	"github.com/kubexm/kubexm/pkg/runner"
 )
 
-// Kube returns a client of the API server that access names, through the
-// host's connection; it is made once for each host, run and trust.
+// Kube returns a client of the API servers that access names, through the
+// host's connection; it is made once for each host, run, trust and set of servers.
 func Kube(r *runner.Runner, access kube.Access) (*kube.Client, error) {
-	return runner.Memo(r, "kube "+access.Address+" "+string(access.CA), func() (*kube.Client, error) {
+	key := "kube " + strings.Join(append([]string{access.Address}, access.Others...), " ") + " " + string(access.CA)
+	return runner.Memo(r, key, func() (*kube.Client, error) {
 		access.Dial = r.Dial
 		return kube.New(access)
 	})

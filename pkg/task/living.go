@@ -9,11 +9,12 @@ import (
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/step/controlplane"
 	"github.com/kubexm/kubexm/pkg/step/health"
+	"github.com/kubexm/kubexm/pkg/step/host"
 	"github.com/kubexm/kubexm/pkg/step/kubeadm"
 	"github.com/kubexm/kubexm/pkg/step/kubelet"
 )
 
-// rolling sends hosts through a part one after the other, each behind the gate of the control plane, before and after it.
+// rolling sends hosts through a part one after the other, each when the control plane is well, before and after it.
 // What was found broken comes first, last comes last.
 func rolling(c *cluster.Cluster, hosts []string, last string, part plan.Part) plan.Part {
 	broken := slices.Concat(c.Observed.BrokenEtcd(), c.Observed.BrokenAPI())
@@ -27,7 +28,7 @@ func rolling(c *cluster.Cluster, hosts []string, last string, part plan.Part) pl
 		return 1
 	}
 	order := slices.SortedStableFunc(slices.Values(hosts), func(a, b string) int { return rank(a) - rank(b) })
-	return plan.Batches{Order: order, Gate: func(h string) step.Step { return health.ControlPlane(c, h) }, Part: part}
+	return plan.Batches{Order: order, Gate: func(h string) step.Step { return health.Well(c, h) }, Part: part}
 }
 
 // LiveEtcd keeps the members of etcd that kubexm runs: those that do not run yet start together, those that run change one by
@@ -40,9 +41,11 @@ func LiveEtcd(c *cluster.Cluster) plan.Part {
 	return plan.Module{Parts: []plan.Part{etcdTask(c, fresh), rolling(c, live, c.Observed.EtcdLeader(), member(c, etcdTask(c, live)))}}
 }
 
-// member is what changes members of etcd, which hand leadership over before.
+// member is what changes members of etcd, each when the others are a majority. One that leads hands over before.
 func member(c *cluster.Cluster, t plan.Task) plan.Part {
-	return plan.Scope{Name: "member", Part: t, Begin: on("hand-over", t.Hosts, func(h string) []step.Step { return []step.Step{health.HandOver(c, h)} })}
+	return plan.Scope{Name: "member", Part: t, Begin: on("hand-over", t.Hosts, func(h string) []step.Step {
+		return []step.Step{health.ControlPlane(c, h), health.HandOver(c, h)}
+	})}
 }
 
 // KubeadmConfig brings to masters what kubeadm reads there when their static pods are made anew.
@@ -101,4 +104,16 @@ func LiveBalancers(c *cluster.Cluster, hosts []string) plan.Part {
 		Name: "balancer", Part: LoadBalancers(c, hosts),
 		End: on("answers", hosts, func(string) []step.Step { return []step.Step{step.APIReady{API: c.ProxyAPI()}} }),
 	}}
+}
+
+// MoveEndpoint lets the name of the API server's endpoint lead to another place on hosts, once an API server answers there: a
+// quarter of them at a time.
+func MoveEndpoint(c *cluster.Cluster, hosts []string) plan.Part {
+	return plan.Batches{Size: len(hosts) / 4, Part: on("move", hosts, func(h string) []step.Step {
+		all := []step.Step{step.APIReady{API: c.NewEndpointAPI(h)}, host.Endpoint(c, h)}
+		if c.IsNode(h) {
+			all = append(all, host.PodHosts(c, h))
+		}
+		return all
+	})}
 }

@@ -92,7 +92,7 @@ func etcdTask(c *cluster.Cluster, hosts []string) plan.Task {
 // KubeadmPrograms puts kubeadm and a kubelet that waits for it on nodes.
 func KubeadmPrograms(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("programs", hosts, func(h string) []step.Step {
-		return []step.Step{kubeadm.Programs(c, h), kubelet.Programs(c, h), kubelet.Joined(c, h), kubelet.Prepared(c, h), kubeadm.Leftovers{}}
+		return []step.Step{kubeadm.Programs(c, h), kubelet.Programs(c, h), kubelet.Joined(c, h, kubeadm.Left()), kubelet.Prepared(c, h)}
 	})
 }
 
@@ -142,7 +142,7 @@ func KubeadmJoin(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("join", hosts, func(h string) []step.Step { return kubeadmJoin(c, h) })
 }
 
-// kubeadmJoin joins a host through the first master, and then turns the name of the
+// kubeadmJoin joins a host through a master that runs, and then turns the name of the
 // endpoint to where it is to lead.
 func kubeadmJoin(c *cluster.Cluster, h string) []step.Step {
 	return []step.Step{kubeadm.NewJoin(c, h), host.Hosts(c, h, kubeadm.Done), host.PodHosts(c, h)}
@@ -184,7 +184,7 @@ func Scheduler(c *cluster.Cluster, hosts []string) plan.Task {
 
 // RBAC grants what kubeadm would have granted.
 func RBAC(c *cluster.Cluster) plan.Task {
-	return on("rbac", []string{c.FirstMaster()}, func(h string) []step.Step { return []step.Step{controlplane.RBAC(c, h)} })
+	return on("rbac", []string{plan.API}, func(string) []step.Step { return []step.Step{controlplane.RBAC(c)} })
 }
 
 // NodePrograms puts the programs of a node on hosts.
@@ -205,19 +205,19 @@ func NodeServices(c *cluster.Cluster, hosts []string) plan.Task {
 
 // Network installs the network plugin.
 func Network(c *cluster.Cluster) plan.Task {
-	return on("network", []string{c.FirstMaster()}, func(string) []step.Step { return []step.Step{addon.Flannel(c)} })
+	return on("network", []string{plan.API}, func(string) []step.Step { return []step.Step{addon.Flannel(c)} })
 }
 
 // Proxy installs kube-proxy where it runs in pods, and keeps what kubeadm reads from the cluster.
 func Proxy(c *cluster.Cluster) plan.Task {
-	return on("proxy", []string{c.FirstMaster()}, func(h string) []step.Step {
+	return on("proxy", []string{plan.API}, func(h string) []step.Step {
 		return []step.Step{addon.KubeProxy(c), kubeadm.ConfigMaps(c, kubeadmEtcd(c, h))}
 	})
 }
 
 // DNS installs the cluster's DNS server.
 func DNS(c *cluster.Cluster) plan.Task {
-	return on("dns", []string{c.FirstMaster()}, func(string) []step.Step { return []step.Step{addon.CoreDNS(c)} })
+	return on("dns", []string{plan.API}, func(string) []step.Step { return []step.Step{addon.CoreDNS(c)} })
 }
 
 // Keys writes what was chosen while planning to the control machine.
@@ -227,7 +227,7 @@ func Keys(c *cluster.Cluster) plan.Task {
 
 // Identity puts the cluster's identity into its API.
 func Identity(c *cluster.Cluster) plan.Task {
-	return on("identity", []string{c.FirstMaster()}, func(string) []step.Step { return []step.Step{addon.Identity(c)} })
+	return on("identity", []string{plan.API}, func(string) []step.Step { return []step.Step{addon.Identity(c)} })
 }
 
 // LocalProxy runs the proxy of workers by which they reach the API servers, where that is how they do.
@@ -272,7 +272,7 @@ func Ready(c *cluster.Cluster, hosts []string) plan.Task {
 
 // AddonsReady waits for the network plugin and the DNS server.
 func AddonsReady(c *cluster.Cluster) plan.Task {
-	return on("addons", []string{c.FirstMaster()}, func(string) []step.Step {
+	return on("addons", []string{plan.API}, func(string) []step.Step {
 		all := []step.Step{addon.FlannelReady(c), addon.CoreDNSReady(c)}
 		if c.Kubeadm() {
 			all = append(all, addon.KubeProxyReady(c))
@@ -293,7 +293,7 @@ func Pruned(c *cluster.Cluster, hosts []string) plan.Part {
 		if gone == nil {
 			return nil
 		}
-		return []step.Step{step.Absent{What: "what nothing needs any more", Items: gone, Except: step.Kept(gone, owned)}, step.Inventory{Owns: owned}}
+		return []step.Step{step.Absent{What: "what is no longer needed", Items: gone, Except: step.Kept(gone, owned)}, step.Inventory{Owns: owned}}
 	}}
 }
 

@@ -30,7 +30,7 @@ func Flannel(c *cluster.Cluster) step.Step {
 
 // FlannelReady waits until flannel runs on every node.
 func FlannelReady(c *cluster.Cluster) step.Step {
-	return step.RolledOut{What: "flannel", API: c.API(c.FirstMaster()), Objects: workload("DaemonSet", "kube-flannel", "kube-flannel-ds")}
+	return step.RolledOut{What: "flannel", API: c.AnyAPI(), Objects: workload("DaemonSet", "kube-flannel", "kube-flannel-ds")}
 }
 
 // KubeProxy installs kube-proxy where it runs in pods: with kubeadm.
@@ -43,7 +43,7 @@ func KubeProxy(c *cluster.Cluster) step.Step {
 
 // KubeProxyReady waits until kube-proxy runs on every node.
 func KubeProxyReady(c *cluster.Cluster) step.Step {
-	return step.RolledOut{What: "kube-proxy", API: c.API(c.FirstMaster()), Objects: workload("DaemonSet", "kube-system", "kube-proxy")}
+	return step.RolledOut{What: "kube-proxy", API: c.AnyAPI(), Objects: workload("DaemonSet", "kube-system", "kube-proxy")}
 }
 
 // CoreDNS installs the cluster's DNS server.
@@ -58,7 +58,7 @@ func CoreDNS(c *cluster.Cluster) step.Step {
 
 // CoreDNSReady waits until the DNS server answers.
 func CoreDNSReady(c *cluster.Cluster) step.Step {
-	return step.RolledOut{What: "coredns", API: c.API(c.FirstMaster()), Objects: workload("Deployment", "kube-system", "coredns")}
+	return step.RolledOut{What: "coredns", API: c.AnyAPI(), Objects: workload("Deployment", "kube-system", "coredns")}
 }
 
 // Identity puts the cluster's ID and name into its API, in the ConfigMap kube-system/kubexm (data.id and data.name): whoever
@@ -81,7 +81,7 @@ func Corefile(c *cluster.Cluster) string {
 }
 
 func apply(c *cluster.Cluster, what string, objects []byte) step.Step {
-	return step.Apply{What: what, API: c.API(c.FirstMaster()), Objects: objects}
+	return step.Apply{What: what, API: c.AnyAPI(), Objects: objects}
 }
 
 func workload(kind, namespace, name string) []byte {

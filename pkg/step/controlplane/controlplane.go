@@ -120,6 +120,9 @@ func Scheduler(c *cluster.Cluster, host string) step.Step {
 	return service(c, host, "kube-scheduler", args, c.Spec.Kubernetes.Scheduler.ExtraArgs, "simple", PKI(c, host), Kubeconfigs(c))
 }
 
+// stop is how long a program may take to end, as kubeadm's static pods may: an API server waits a minute for its watchers.
+const stop = "TimeoutStopSec=30"
+
 // service runs one program of the control plane. Each comes after what it talks
 // to, so that a machine that goes down stops it before: an API server without
 // etcd does not end by itself.
@@ -134,14 +137,14 @@ func service(c *cluster.Cluster, host, name string, args, extra map[string]strin
 	maps.Copy(args, extra)
 	return step.Unit{
 		Name: name, Description: "Kubernetes " + strings.TrimPrefix(name, "kube-"), Documentation: docs, After: after,
-		Type: kind, Command: binDir + "/" + name, Args: args, Settings: step.Limits(c.FactsOf(host).CanRaiseLimits(), "-999"),
+		Type: kind, Command: binDir + "/" + name, Args: args, Settings: append(step.Limits(c.FactsOf(host).CanRaiseLimits(), "-999"), stop),
 		Reads: append(reads, Programs(c, host, name)),
 	}.Service()
 }
 
 // RBAC grants what kubeadm would have granted.
-func RBAC(c *cluster.Cluster, master string) step.Step {
-	return step.Apply{What: "cluster roles", API: c.API(master), Objects: templates.Render("kubernetes/rbac", struct{ AdminGroup, KubeletClientUser string }{
+func RBAC(c *cluster.Cluster) step.Step {
+	return step.Apply{What: "cluster roles", API: c.AnyAPI(), Objects: templates.Render("kubernetes/rbac", struct{ AdminGroup, KubeletClientUser string }{
 		pki.AdminGroup, pki.KubeletClientUser,
 	})}
 }

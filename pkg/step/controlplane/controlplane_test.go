@@ -37,7 +37,7 @@ func TestRendered(t *testing.T) {
 			golden.Equal(t, clustertest.Text(
 				controlplane.PKI(c, "node1"), controlplane.Kubeconfigs(c),
 				controlplane.APIServer(c, "node1", etcd.URLs(c), etcd.CAFile, etcd.CertFile(c, "node1"), etcd.KeyFile(c, "node1"), etcd.ClientCerts(c, "node1")),
-				controlplane.ControllerManager(c, "node1"), controlplane.Scheduler(c, "node1"), controlplane.RBAC(c, "node1"),
+				controlplane.ControllerManager(c, "node1"), controlplane.Scheduler(c, "node1"), controlplane.RBAC(c),
 				controlplane.ProxyConfig(c, "node2"), controlplane.Proxy(c, "node2"),
 			))
 		})

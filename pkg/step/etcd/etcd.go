@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strings"
 
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/step"
@@ -83,7 +84,7 @@ func URLs(c *cluster.Cluster) []string {
 		return c.Spec.Etcd.External.Endpoints
 	}
 	var urls []string
-	for _, h := range c.Etcd() {
+	for _, h := range c.All(v1alpha1.RoleEtcd) {
 		urls = append(urls, fmt.Sprintf("https://%s:2379", c.IP(h)))
 	}
 	return urls
@@ -94,7 +95,7 @@ func URLs(c *cluster.Cluster) []string {
 func Service(c *cluster.Cluster, host string) step.Step {
 	ip, cert := c.IP(host), SSLDir+"/member-"+host
 	var peers []string
-	for _, h := range c.Etcd() {
+	for _, h := range c.All(v1alpha1.RoleEtcd) {
 		peers = append(peers, fmt.Sprintf("%s=https://%s:2380", h, c.IP(h)))
 	}
 	args := map[string]string{

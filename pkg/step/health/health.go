@@ -33,8 +33,14 @@ const Timeout = 5 * time.Minute
 // them is what makes them well, and stopping them costs nothing.
 //
 // All is asked through the host's own connection.
-func ControlPlane(c *cluster.Cluster, host string) step.Step {
-	g := Gate{Host: host, LeftOut: c.Missing()}
+func ControlPlane(c *cluster.Cluster, host string) step.Step { return gate(c, Gate{Host: host}) }
+
+// Well is ControlPlane where the member of etcd on the host goes on: the others need not be a majority.
+func Well(c *cluster.Cluster, host string) step.Step { return gate(c, Gate{Host: host, Kept: true}) }
+
+func gate(c *cluster.Cluster, g Gate) step.Step {
+	host := g.Host
+	g.LeftOut = c.Missing()
 	broken := c.Observed.BrokenAPI()
 	for _, m := range c.Masters() {
 		if !slices.Contains(broken, host) || !slices.Contains(broken, m) {
@@ -42,7 +48,7 @@ func ControlPlane(c *cluster.Cluster, host string) step.Step {
 		}
 	}
 	if broken = c.Observed.BrokenEtcd(); slices.Contains(broken, host) {
-		g.Repair = true
+		g.Kept = true
 		g.Etcd = slices.DeleteFunc(members(c), func(m Member) bool { return slices.Contains(broken, m.Host) })
 	} else {
 		g.Etcd = members(c)
@@ -56,7 +62,7 @@ type Gate struct {
 	Etcd    []Member `json:",omitempty"` // that are waited for
 	API     []API    `json:",omitempty"` // that are waited for
 	LeftOut []string `json:",omitempty"` // hosts that are not
-	Repair  bool     `json:",omitempty"` // the member on Host is broken: no majority is lost with it
+	Kept    bool     `json:",omitempty"` // no vote is lost: the member on Host is not stopped, or broken already
 }
 
 // Member is a member of etcd on a host.
@@ -194,7 +200,7 @@ func (g Gate) judge(view etcd.View) (missing []string, hopeless error) {
 		}
 	}
 	healthy, total, majority := view.Quorum()
-	if g.Repair || own == nil || own.Member.Learner {
+	if g.Kept || own == nil || own.Member.Learner {
 		return missing, nil
 	}
 	if own.Err == nil {

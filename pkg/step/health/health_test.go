@@ -152,6 +152,21 @@ func TestControlPlane(t *testing.T) {
 	}
 }
 
+// TestWell has a member of etcd left out that is dead: an API server can do without its own machine's, but not its member.
+func TestWell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMasters(t, clustertest.Masters)
+		m.down("node3")
+		m.LeaveOut("node3")
+		if got := m.run(t, health.Well(m.Cluster, "node1")); got != "nothing to do\n" {
+			t.Error(got)
+		}
+		if got := m.run(t, health.ControlPlane(m.Cluster, "node1")); !strings.Contains(got, "etcd would lose its majority") {
+			t.Error(got)
+		}
+	})
+}
+
 // run looks, and does what there is to do.
 func (m *masters) run(t *testing.T, s step.Step) string {
 	t.Helper()

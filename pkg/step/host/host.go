@@ -25,17 +25,28 @@ func Record(c *cluster.Cluster, host string) step.Step {
 }
 
 // Hosts keeps the names of all hosts, of the API endpoint, of the private registry and of the
-// configuration's further hosts in /etc/hosts. kubeadm joins a host through the
-// first master; when the file joined is there the name of the endpoint leads where it is to lead.
+// configuration's further hosts in /etc/hosts. The name of the endpoint stays where it leads until Endpoint turns it. kubeadm joins
+// a host through another master; when the file joined is there the name of the endpoint leads where it is to lead.
 func Hosts(c *cluster.Cluster, host, joined string) step.Step {
-	block := step.Block{
-		Path: "/etc/hosts", Begin: "# BEGIN KubeXM Managed Block", End: "# END KubeXM Managed Block",
-		Content: hostLines(c, c.EndpointIP(host)), Mode: 0o644,
+	_, live := c.SplitNodes([]string{host})
+	if at := c.LedTo(host); at != "" && (live != nil || !c.IsNode(host)) {
+		return hosts(c, at)
 	}
-	if first := c.IP(c.FirstMaster()); c.Kubeadm() && c.IsNode(host) && c.EndpointIP(host) != first {
-		block.Until, block.Meanwhile = joined, hostLines(c, first)
+	block := hosts(c, c.EndpointIP(host))
+	if master := c.IP(c.AnyMaster()); c.Kubeadm() && c.IsNode(host) && c.EndpointIP(host) != master {
+		block.Until, block.Meanwhile = joined, hostLines(c, master)
 	}
 	return block
+}
+
+// Endpoint lets the name of the endpoint lead where it is to lead on a host.
+func Endpoint(c *cluster.Cluster, host string) step.Step { return hosts(c, c.EndpointIP(host)) }
+
+func hosts(c *cluster.Cluster, endpoint string) step.Block {
+	return step.Block{
+		Path: "/etc/hosts", Begin: "# BEGIN KubeXM Managed Block", End: "# END KubeXM Managed Block",
+		Content: hostLines(c, endpoint), Mode: 0o644,
+	}
 }
 
 // PodHosts starts the containers anew that call the API server from the host's network and

@@ -164,7 +164,7 @@ func NewJoin(c *cluster.Cluster, host string) step.Step {
 	}
 	return step.With(Join{
 		Node: host, Config: c.YAML(conf), Server: c.Endpoint(), CA: c.Trust(pki.Kubernetes),
-		Client: func() (*pki.Pair, error) { return c.Certs.Joining(host) }, API: c.API(c.FirstMaster()),
+		Client: func() (*pki.Pair, error) { return c.Certs.Joining(host) }, API: c.AnyAPI(),
 	}, step.Options{Timeout: 10 * time.Minute})
 }
 
@@ -174,6 +174,14 @@ func (Join) String() string { return "kubeadm join" }
 // that one join, and kubexm takes both away after it.
 func (j Join) Writes() ([]step.File, error) {
 	return []step.File{{Path: joinPath, Content: j.Config, Mode: 0o600}}, nil
+}
+
+// Owns is also what stands in for what the kubelet makes later.
+func (j Join) Owns() ([]string, error) { return Left(), nil }
+
+// Left is what a join brings to a host, in the words of the ledger: the node keeps what it needs of it.
+func Left() []string {
+	return []string{"path " + joinPath, "path " + discoveryPath, "path " + clientPath, "path " + currentPath}
 }
 
 // Precheck looks for what a finished kubeadm leaves: its mark, the kubelet's own
@@ -243,29 +251,6 @@ func (j Join) join(ctx context.Context, r *runner.Runner) error {
 		return fmt.Errorf("giving the node its certificate: %w", err)
 	}
 	return run(ctx, r, "join --skip-phases=preflight --config "+joinPath+made)
-}
-
-// Leftovers ends what a join that was cut off just before its end has left, and owns what every join leaves: the
-// kubelet's first certificate stands in for those that it makes later.
-type Leftovers struct{}
-
-func (Leftovers) String() string { return "nothing left of kubeadm join" }
-
-// Owns is all that a join writes. The first master has none of it, and is not told apart.
-func (Leftovers) Owns() ([]string, error) {
-	return []string{"path " + joinPath, "path " + discoveryPath, "path " + clientPath, "path " + currentPath}, nil
-}
-
-// Precheck leaves a join that is not finished alone.
-func (Leftovers) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
-	have, err := r.Exists(ctx, Done, bootstrapPath, discoveryPath, joinPath)
-	if err != nil || len(have) < 2 || have[0] != Done {
-		return nil, err
-	}
-	return &step.Change{
-		Diff: "- " + strings.Join(have[1:], "\n- "),
-		Run:  func(ctx context.Context) error { return r.Remove(ctx, have[1:]...) },
-	}, nil
 }
 
 // made notes that kubeadm has done its work, and what static pods it made; it says && before.

@@ -123,7 +123,7 @@ func (p Pods) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 	look, paths := podScript, []string{Done}
 	for _, ph := range phases {
 		if p.Digests[ph.pod] != "" {
-			look += "running " + ph.process + " | sed 's/^/" + ph.pod + " /'\n"
+			look += "running " + ph.process + " | while read -r d; do echo " + ph.pod + " \"$d\"; done\n"
 			paths = append(paths, manifest(ph.pod), madeDir+"/"+ph.pod+".yaml")
 		}
 	}

@@ -18,7 +18,7 @@ func ConfigMaps(c *cluster.Cluster, etcd Etcd) step.Step {
 			Data:       map[string]string{key: string(c.YAML(document))},
 		}
 	}
-	return step.Apply{What: "kubeadm configuration", API: c.API(c.FirstMaster()), Objects: c.YAML(corev1.ConfigMapList{
+	return step.Apply{What: "kubeadm configuration", API: c.AnyAPI(), Objects: c.YAML(corev1.ConfigMapList{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"},
 		Items: []corev1.ConfigMap{
 			one("kubeadm-config", "ClusterConfiguration", clusterConfig(c, etcd)),

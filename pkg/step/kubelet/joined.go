@@ -17,17 +17,22 @@ import (
 // fields, and further ones that say nothing; so the file is written anew only when a field differs.
 type Configuration struct {
 	File step.File
+	Left []string `json:"-"` // what else the node lives on, in the words of the ledger
 }
 
-// Joined returns the step that keeps the kubelet's configuration once kubeadm has made a node of the host.
-func Joined(c *cluster.Cluster, host string) step.Step {
-	return Configuration{step.File{Path: configFile, Content: c.YAML(c.KubeletConfig(host)), Mode: 0o644}}
+// Joined returns the step that keeps the kubelet's configuration once kubeadm has made a node of the host; left is what
+// its join has brought.
+func Joined(c *cluster.Cluster, host string, left []string) step.Step {
+	return Configuration{step.File{Path: configFile, Content: c.YAML(c.KubeletConfig(host)), Mode: 0o644}, left}
 }
 
 func (Configuration) String() string { return "kubelet configuration" }
 
 // Writes is the file.
 func (c Configuration) Writes() ([]step.File, error) { return c.File.Writes() }
+
+// Owns is the file, and what the node lives on.
+func (c Configuration) Owns() ([]string, error) { return append([]string{"path " + c.File.Path}, c.Left...), nil }
 
 // Precheck compares the fields.
 func (c Configuration) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {

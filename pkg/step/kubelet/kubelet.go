@@ -39,7 +39,7 @@ func Programs(c *cluster.Cluster, host string) step.Step {
 //
 // Facts: https://kubernetes.io/docs/setup/production-environment/tools/kubeadm/kubelet-integration
 func Prepared(c *cluster.Cluster, host string) step.Step {
-	u := unit(c, host, Args(c, host), Programs(c, host), Joined(c, host))
+	u := unit(c, host, Args(c, host), Programs(c, host), Joined(c, host, nil))
 	u.Hold = []string{kubeconfig, configFile}
 	u.Command += " --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=" + kubeconfig + " --config=" + configFile + " $KUBELET_KUBEADM_ARGS"
 	u.Settings = append(u.Settings, "EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env")
@@ -88,12 +88,10 @@ func unit(c *cluster.Cluster, host string, args map[string]string, reads ...step
 	}
 }
 
-// Ready waits for a node and gives it its labels and taints; both are done
-// through the first master.
+// Ready waits for a node and gives it its labels and taints.
 func Ready(c *cluster.Cluster, host string) []step.Step {
-	master := c.FirstMaster()
 	return []step.Step{
-		plan.On(master, step.NodeReady{Node: host, API: c.API(master)}),
-		plan.On(master, step.Marked{Node: host, Marks: kube.Marks{Labels: c.Labels(host), Taints: c.Taints(host)}, API: c.API(master)}),
+		plan.On(plan.API, step.NodeReady{Node: host, API: c.AnyAPI()}),
+		plan.On(plan.API, step.Marked{Node: host, Marks: kube.Marks{Labels: c.Labels(host), Taints: c.Taints(host)}, API: c.AnyAPI()}),
 	}
 }

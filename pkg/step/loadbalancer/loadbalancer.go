@@ -65,7 +65,7 @@ func config(c *cluster.Cluster, host, bind string) step.File {
 	if c.FactsOf(host).CanRaiseLimits() {
 		data.Connections = 20000
 	}
-	for _, m := range c.Masters() {
+	for _, m := range c.All(v1alpha1.RoleMaster) {
 		data.Masters = append(data.Masters, master{m, c.IP(m)})
 	}
 	return step.File{Path: p.config, Content: templates.Render(p.template, data), Mode: 0o644}
@@ -109,7 +109,7 @@ func Pod(c *cluster.Cluster, host, bind string) step.Step {
 
 // Keepalived moves the virtual address between the load balancers.
 func Keepalived(c *cluster.Cluster, host string) step.Step {
-	hosts, vip := c.Hosts(v1alpha1.RoleLoadBalancer), c.Spec.LoadBalancer.VIP
+	hosts, vip := c.All(v1alpha1.RoleLoadBalancer), c.Spec.LoadBalancer.VIP
 	rank := slices.Index(hosts, host)
 	data := struct {
 		Name, State, Interface, IP, VIP string

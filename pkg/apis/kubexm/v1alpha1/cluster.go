@@ -162,6 +162,9 @@ const (
 	RoleLoadBalancer Role = "loadbalancer"
 )
 
+// Roles returns all roles.
+func Roles() []Role { return []Role{RoleMaster, RoleEtcd, RoleWorker, RoleRegistry, RoleLoadBalancer} }
+
 // Host is one machine. Its connection fields override those of spec.global.
 type Host struct {
 	// Name of the host: a DNS label (RFC 1123). Its node in Kubernetes has this name, /etc/hosts of every host

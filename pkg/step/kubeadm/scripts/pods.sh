@@ -1,6 +1,6 @@
 # Static pods of a master. Inputs: M is the kubelet's directory of manifests, K keeps them as kubeadm made them, NAME is the
-# endpoint's name, DETOUR another master's address (empty: there is none), PHASE runs a phase of kubeadm with
-# CONFIG.
+# endpoint's name, DETOUR another master's address (empty: there is none), PHASE is the command line that runs a phase of
+# kubeadm with CONFIG.
 
 # pids lists the processes of a name, running with which digests they were started.
 pids() { for p in /proc/[0-9]*; do if read -r n <"$p/comm" && [ "$n" = "$1" ]; then echo "$p"; fi; done 2>/dev/null; true; }
@@ -9,8 +9,17 @@ running() { for p in $(pids "$1"); do tr '\0' '\n' <"$p/environ" | grep '^KUBEXM
 # lead sends what this machine asks the API server to an address. While its own API server is away, its kubelet would wait
 # for that: it wants to replace the mirror of a pod before it starts the pod anew.
 own=
-lead() { if [ -n "$1" ]; then sed -i "s/^[^ ]* $NAME\$/$1 $NAME/" /etc/hosts; fi; }
-detour() { if [ -n "$DETOUR" ]; then own=$(sed -n "s/^\([^ ]*\) $NAME\$/\1/p" /etc/hosts); trap 'lead "$own"' EXIT; lead "$DETOUR"; fi; }
+lead() {
+  cp -p /etc/hosts /etc/hosts.kubexm
+  while IFS= read -r l || [ -n "$l" ]; do
+    case $l in *" $NAME") echo "$1 $NAME";; *) printf '%s\n' "$l";; esac
+  done </etc/hosts >/etc/hosts.kubexm
+  mv -f /etc/hosts.kubexm /etc/hosts
+}
+detour() {
+  while read -r ip n _; do if [ "$n" = "$NAME" ]; then own=$ip; fi; done </etc/hosts
+  if [ -n "$DETOUR" ] && [ -n "$own" ]; then trap 'lead "$own"' EXIT; lead "$DETOUR"; fi
+}
 
 # save keeps a manifest for back, which puts all those that were saved in place again.
 save() {
@@ -34,7 +43,7 @@ stop() {
 # renew has kubeadm make the manifest of a pod: POD PHASE. It fails where that changes nothing.
 renew() {
   rm -f "$K/.was"; if [ -e "$M/$1.yaml" ]; then cp -p "$M/$1.yaml" "$K/.was"; fi
-  $PHASE $2 --config "$CONFIG" >&2 || exit
+  eval "$PHASE $2 --config $CONFIG" >&2 || exit
   place "$M/$1.yaml" "$K"
   if cmp -s "$M/$1.yaml" "$K/.was"; then rm -f "$K/.was"; return 1; fi
   rm -f "$K/.was"

@@ -1,0 +1,30 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// apiPlace is plan.API: it reaches the API server of each master through the connection to that master.
+type apiPlace struct{ session *session }
+
+func (apiPlace) Exec(context.Context, connector.Cmd) error {
+	return errors.New("the API is no machine that runs commands")
+}
+
+func (p apiPlace) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	c := p.session.cluster
+	for _, m := range c.Masters() {
+		if r := p.session.hosts[m]; r != nil && c.APIAddress(m) == address {
+			return r.Dial(ctx, network, address)
+		}
+	}
+	return nil, fault.Transient(fmt.Errorf("no master is connected that has the API server at %s", address))
+}
+
+func (apiPlace) Close() error { return nil }
