@@ -57,7 +57,7 @@ var edits = map[string]change{
 	"time zone":           {set: `system: {timezone: Europe/Berlin}`, on: func(c string) bool { return !strings.Contains(c, "Berlin") }},
 	"time servers":        {set: `system: {ntpServers: [192.0.2.1]}`},
 	"further hosts":       {set: `extra: {hosts: [{domain: mirror.example.com, address: 10.0.0.9}]}`},
-	"name servers":        {set: `extra: {resolves: [{address: 192.0.2.53}]}`},
+	"name servers":        {set: `extra: {resolves: [{address: 192.0.2.53}]}`, restarts: "systemd-resolved@node2"},
 	"DNS":                 {set: `dns: {coredns: {replicas: 3, upstream: [192.0.2.53], externalZones: [{zones: [corp.example], nameservers: [192.0.2.54], cache: 10}]}}`},
 	"validity":            {set: `kubernetes: {certificateValidityDays: 365}`, none: func(c string) bool { return !kubeadmPods(c) }},
 	"credentials":         {set: `global: {user: ops}`, none: func(string) bool { return true }},
@@ -131,10 +131,10 @@ func tryEdits(t *testing.T, name string, names []string) {
 
 func tryEdit(t *testing.T, name, was, is string, e change) {
 	w := newWorld(t, was, "")
+	before := w.snapshot()
 	_, err := w.attempt(t.Context()).create()
 	w.must(err)
 	first := w.image()
-	w.handsOver()
 
 	w.configure(is)
 	p := w.proposal()
@@ -167,4 +167,9 @@ func tryEdit(t *testing.T, name, was, is string, e change) {
 		first = born(t, name, was, w.certs(name))
 	}
 	first.same(t, "as it was", w.image())
+
+	w.unwatched()
+	_, err = w.attempt(t.Context()).delete()
+	w.must(err)
+	same(t, "hosts after delete", before, w.snapshot())
 }
