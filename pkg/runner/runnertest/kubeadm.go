@@ -264,12 +264,16 @@ func kubeletConfig(c *Call, config string) string {
 		config = c.InitConfig()
 	}
 	for doc := range strings.SplitSeq(config, "---\n") {
-		if strings.Contains(doc, kind) {
-			doc += "syncFrequency: 0s\n"
-			if c.fs.exists(resolved) {
-				doc += "resolvConf: " + resolved + "\n"
-			}
-			return doc
+		var conf map[string]any
+		if !strings.Contains(doc, kind) || yaml.Unmarshal([]byte(doc), &conf) != nil {
+			continue
+		}
+		conf["syncFrequency"] = "0s"
+		if c.fs.exists(resolved) {
+			conf["resolvConf"] = resolved
+		}
+		if text, err := yaml.Marshal(conf); err == nil {
+			return string(text)
 		}
 	}
 	return kind[1:]
