@@ -1,11 +1,15 @@
 package app_test
 
 import (
+	"flag"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/kubexm/kubexm/internal/app"
 )
@@ -110,10 +114,31 @@ func inOrder(all map[string][]string) string {
 	return fmt.Sprint(all)
 }
 
-// TestEdits changes clusters that run, and back: after a change all is as if the cluster had been made so.
+// TestEdits changes clusters that run, and back: after a change all is as if the cluster had been made so. With the race
+// detector it makes one change.
 func TestEdits(t *testing.T) {
-	for _, name := range []string{"row7", "row9"} {
-		t.Run(name, func(t *testing.T) { tryEdits(t, name, slices.Sorted(maps.Keys(edits))) })
+	if raceDetector {
+		tryEdits(t, "row2", []string{"API server arguments"})
+		return
+	}
+	for name, what := range map[string][]string{
+		"row7": {"etcd arguments", "feature gates", "kubelet settings", "time servers"},
+		"row9": {"API server names", "etcd arguments", "sysctl", "taints"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tryEdits(t, name, what)
+		})
+	}
+}
+
+// TestFaultsEdits makes all changes on all rows.
+func TestFaultsEdits(t *testing.T) {
+	for _, name := range append(rows(t, "*"), "row9") {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tryEdits(t, name, slices.Sorted(maps.Keys(edits)))
+		})
 	}
 }
 
@@ -138,26 +163,7 @@ func tryEdit(t *testing.T, name, was, is string, e change) {
 	first := w.image()
 
 	w.configure(is)
-	p := w.proposal()
-	for _, s := range p.Steps {
-		if s.Why != app.WhyFile {
-			t.Errorf("why %s: %s", s.Why, s.Node)
-		}
-	}
-	if len(p.Changes) == 0 || p.Empty() != (e.none != nil && e.none(was)) {
-		t.Errorf("changes %v, steps:\n%s", p.Changes, steps(p))
-	}
-	chronicle := w.watched()
-	w.apply()
-	chronicle.apart(t)
-	want := inOrder(e.expected(was))
-	if got := inOrder(announced(p)); got != want {
-		t.Errorf("announced restarts: %s, wanted %s", got, want)
-	}
-	done := chronicle.restarts()
-	if got := inOrder(done); got != want {
-		t.Errorf("restarts: %s, wanted %s", got, want)
-	}
+	w.announces(e, was)
 	w.settled()
 	born(t, name, is, w.certs(name)).same(t, "as if made so", w.image())
 
@@ -173,4 +179,81 @@ func tryEdit(t *testing.T, name, was, is string, e change) {
 	_, err = w.attempt(t.Context()).delete()
 	w.must(err)
 	same(t, "hosts after delete", before, w.snapshot())
+}
+
+// announces brings the cluster to its configuration, in which an edit was made, and compares what is announced with
+// what happens.
+func (w *world) announces(e change, was string) {
+	p := w.proposal()
+	for _, s := range p.Steps {
+		if s.Why != app.WhyFile {
+			w.Errorf("why %s: %s", s.Why, s.Node)
+		}
+	}
+	if len(p.Changes) == 0 || p.Empty() != (e.none != nil && e.none(was)) {
+		w.Errorf("changes %v, steps:\n%s", p.Changes, steps(p))
+	}
+	chronicle := w.watched()
+	w.apply()
+	chronicle.apart(w)
+	want := inOrder(e.expected(was))
+	if got := inOrder(announced(p)); got != want {
+		w.Errorf("announced restarts: %s, wanted %s", got, want)
+	}
+	if got := inOrder(chronicle.restarts()); got != want {
+		w.Errorf("restarts: %s, wanted %s", got, want)
+	}
+}
+
+// TestEditsCombined draws two configurations, and leads a cluster from one to the other. By default it does so a few times;
+// -rapid.checks says how often.
+func TestEditsCombined(t *testing.T) {
+	withoutRace(t)
+	fewer(t, 2)
+	names := slices.Sorted(maps.Keys(edits))
+	rapid.Check(t, func(r *rapid.T) {
+		name := rapid.SampledFrom([]string{"row1", "row2", "row3", "row7", "row9", "row15", "row21", "row22", "row22-kubexm"}).Draw(r, "row")
+		draw := func(label string) string {
+			config := lifeRow(t, name)
+			for _, what := range rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 5, rapid.ID[string]).Draw(r, label) {
+				if e := edits[what]; e.on == nil || e.on(lifeRow(t, name)) {
+					config = edited(t, config, e.set)
+				}
+			}
+			return config
+		}
+		was, is := draw("was"), draw("is")
+		if !t.Run(name, func(t *testing.T) { bubble(t, func(t *testing.T) { leads(t, name, was, is) }) }) {
+			r.Fatalf("%s differs:\n%s\nto\n%s", name, was, is)
+		}
+	})
+}
+
+// fewer lets rapid try less often than it does by default, unless it is told how often.
+func fewer(t *testing.T, checks int) {
+	t.Helper()
+	told := false
+	flag.Visit(func(f *flag.Flag) { told = told || f.Name == "rapid.checks" })
+	if told {
+		return
+	}
+	f := flag.Lookup("rapid.checks")
+	was := f.Value.String()
+	if err := f.Value.Set(strconv.Itoa(checks)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Value.Set(was) }) // it was that
+}
+
+// leads brings a cluster from one configuration to another.
+func leads(t *testing.T, name, was, is string) {
+	w := newWorld(t, was, "")
+	_, err := w.attempt(t.Context()).create()
+	w.must(err)
+	w.configure(is)
+	chronicle := w.watched()
+	w.apply()
+	chronicle.apart(t)
+	w.settled()
+	born(t, name, is, w.certs(name)).same(t, "as if made so", w.image())
 }

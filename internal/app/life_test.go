@@ -126,8 +126,8 @@ type image struct {
 
 // What two hosts with one past may differ in: the certificate that is made anew for each join, and fields without a
 // value that kubeadm writes into the kubelet's configuration. And what differs by what a host was before, until the
-// cluster is deleted: kernel modules and parameters that were set and are wanted no more, and directories
-// in which the ledger kept files.
+// cluster is deleted: kernel modules and parameters that were set and are wanted no more, directories
+// in which the ledger kept files, and programs that were replaced.
 var differing = []struct {
 	what *regexp.Regexp
 	with string
@@ -137,6 +137,7 @@ var differing = []struct {
 	{regexp.MustCompile(`(?m)^ +"?(module|sysctl) .*\n`), ""},
 	{regexp.MustCompile(`(?m)^(modules:|sysctl ).*\n`), ""},
 	{regexp.MustCompile(`(?m)^/var/lib/kubexm/before.*d[rwx-]{9} .*\n`), ""},
+	{regexp.MustCompile(`(?m)^/var/lib/kubexm/previous.*\n(    .*\n)*`), ""},
 }
 
 func (w *world) image() image {

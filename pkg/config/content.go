@@ -144,7 +144,7 @@ func appendSum(sums []byte, root, path string) ([]byte, error) {
 
 // Recorded reads a configuration that Resolved wrote. Its secrets are not those of the file.
 func Recorded(text []byte) (*v1alpha1.Cluster, error) {
-	if i := bytes.Index(text, []byte("\ncontents:\n")); i >= 0 {
+	if i := bytes.Index(text, []byte("\ncontents:")); i >= 0 {
 		text = text[:i+1]
 	}
 	c, _, err := Parse("the recorded configuration", text)

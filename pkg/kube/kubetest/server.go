@@ -76,6 +76,16 @@ func (s *Server) Put(obj *unstructured.Unstructured) {
 	s.store(at, obj.DeepCopy(), false)
 }
 
+// Delete removes an object, if it is there.
+func (s *Server) Delete(obj *unstructured.Unstructured) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := ref{s.resourceOf(obj.GroupVersionKind()), obj.GetNamespace(), obj.GetName()}
+	if old := s.objects[at]; old != nil {
+		s.record(at, watch.Deleted, old)
+	}
+}
+
 // Objects returns copies of all objects, sorted by kind, namespace and name.
 func (s *Server) Objects() []*unstructured.Unstructured {
 	s.mu.Lock()

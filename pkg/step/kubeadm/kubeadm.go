@@ -274,9 +274,10 @@ const made = " && " + recordPods + " && touch " + Done
 // tokens matches bootstrap tokens, which kubeadm init tells.
 var tokens = regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)
 
-// run runs kubeadm; when it fails, the log lines that explain come along.
+// run has kubeadm make a node; when it fails, the log lines that explain come along. What it writes for the kubelet is
+// noted as kubexm's, which is to keep it: it is not what was there before.
 func run(ctx context.Context, r *runner.Runner, line string) error {
-	if _, err := r.Change(ctx, "{ "+exclusive+line+"; } >&2"); err != nil {
+	if _, err := r.Change(ctx, "keep "+kubeletConfig+"; { "+exclusive+line+"; } >&2"); err != nil {
 		if exit := (*connector.ExitError)(nil); errors.As(err, &exit) {
 			exit.Stderr = tokens.ReplaceAllString(exit.Stderr, "(a token)")
 		}

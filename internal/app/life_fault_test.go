@@ -1,0 +1,257 @@
+package app_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/runner/runnertest"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// TestConfirm asks before something is started anew, and only then.
+func TestConfirm(t *testing.T) {
+	errNo := errors.New("no")
+	bubble(t, func(t *testing.T) {
+		was := row(t, "row2")
+		w := newWorld(t, was, "")
+		_, err := w.attempt(t.Context()).create()
+		w.must(err)
+		for _, test := range []struct {
+			set   string
+			asked bool
+		}{{"hosts: [{name: node2, labels: {zone: a}}]", false}, {edits["scheduler arguments"].set, true}} {
+			w.configure(edited(t, was, test.set))
+			before, asked := w.snapshot(), false
+			a := w.attempt(t.Context())
+			_, err := app.Apply(a.ctx, a.Options, nil, func(context.Context, *app.Proposal) error { asked = true; return errNo })
+			if asked != test.asked || errors.Is(err, errNo) != test.asked {
+				t.Errorf("%s: asked %t: %v", test.set, asked, err)
+			}
+			if asked {
+				same(t, "hosts after no", before, w.snapshot())
+			}
+		}
+	})
+}
+
+// argumentsOf is where the arguments of a master's API server are, as a unit or as a static pod.
+func argumentsOf(h *runnertest.Host) string {
+	unit, _ := h.Get("/etc/systemd/system/kube-apiserver.service.d/kubexm-kube-apiserver.conf")
+	pod, _ := h.Get("/etc/kubernetes/manifests/kube-apiserver.yaml")
+	return unit + pod
+}
+
+// TestBadArgument gives API servers an argument with which they do not start: the first one that gets it goes back to what
+// it had, and the others are not touched.
+func TestBadArgument(t *testing.T) {
+	withoutRace(t)
+	for _, name := range []string{"row7", "row9"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T) { badArgument(t, name) })
+		})
+	}
+}
+
+func badArgument(t *testing.T, name string) {
+	const bad = "no-such-flag"
+	was := lifeRow(t, name)
+	w := newWorld(t, was, "")
+	_, err := w.attempt(t.Context()).create()
+	w.must(err)
+	first := w.image()
+	for _, h := range w.hosts {
+		for _, service := range []string{"kube-apiserver.service", "pod kube-apiserver"} {
+			start := h.OnStart[service]
+			h.OnStart[service] = func(h *runnertest.Host) error {
+				if strings.Contains(argumentsOf(h), bad) {
+					return errors.New("unknown flag: --" + bad)
+				}
+				return start(h)
+			}
+		}
+	}
+	chronicle := w.watched()
+	w.configure(edited(t, was, "kubernetes: {apiServer: {extraArgs: {"+bad+": x}}}"))
+	a := w.attempt(t.Context())
+	if _, err = app.Apply(a.ctx, a.Options, nil, agreed); err == nil || !strings.Contains(err.Error(), "kube-apiserver") {
+		t.Errorf("apply: %v", err)
+	}
+	chronicle.apart(t)
+	if hosts := chronicle.restarts()["kube-apiserver"]; len(hosts) != 1 {
+		t.Errorf("API servers started anew on %v", hosts)
+	}
+	for _, m := range []string{"node1", "node2", "node3"} {
+		if strings.Contains(argumentsOf(w.hosts[m]), bad) {
+			t.Errorf("%s has the bad argument", m)
+		}
+		if w.servers[m] == nil {
+			t.Errorf("the API server of %s does not serve", m)
+		}
+	}
+	w.configure(was)
+	w.apply()
+	w.settled()
+	first.same(t, "when the argument is gone", w.image())
+}
+
+// changed is a cluster that a change leads to.
+type changed struct {
+	name, was, is string
+	certs         string
+	end           image
+	nodes         int // of the graph of the change
+	scripts       int // sent to the hosts
+}
+
+// lead makes the change undisturbed.
+func lead(t *testing.T, name string, parts ...string) changed {
+	c := changed{name: name, was: lifeRow(t, name), certs: t.TempDir()}
+	c.is = edited(t, c.was, parts...)
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, c.was, "")
+		_, err := w.attempt(t.Context()).create()
+		w.must(err)
+		scripts := &runnertest.Kill{}
+		for _, h := range w.hosts {
+			h.Kill = scripts
+		}
+		w.configure(c.is)
+		a := w.attempt(t.Context())
+		res, err := app.Apply(a.ctx, a.Options, nil, agreed)
+		w.must(err)
+		c.nodes, c.scripts, c.end = res.Summary.Total, int(scripts.Count()), w.image()
+		w.must(os.CopyFS(c.certs, os.DirFS(filepath.Join(w.dir, name, "certs"))))
+	})
+	return c
+}
+
+// again is a world before the change, in which it makes the same certificates.
+func (c changed) again(t *testing.T) *world {
+	w := newWorld(t, c.was, "")
+	w.must(os.CopyFS(filepath.Join(w.dir, c.name, "certs"), os.DirFS(c.certs)))
+	_, err := w.attempt(t.Context()).create()
+	w.must(err)
+	w.configure(c.is)
+	return w
+}
+
+// upheavals start anew all of a control plane, and all nodes.
+var upheavals = []string{edits["etcd arguments"].set, edits["API server arguments"].set, edits["kubelet arguments"].set, edits["time servers"].set}
+
+// eachLiving tests rows with several masters at some moments of a change.
+func eachLiving(t *testing.T, most int, last func(changed) int, test func(*testing.T, *world, changed, int)) {
+	for _, name := range []string{"row7", "row9"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := lead(t, name, upheavals...)
+			for _, m := range moments(t, last(c), most) {
+				t.Run(fmt.Sprint(m), func(t *testing.T) {
+					bubble(t, func(t *testing.T) { test(t, c.again(t), c, m) })
+				})
+			}
+		})
+	}
+}
+
+// ends finishes what was cut off, and looks whether all is as it would be.
+func (c changed) ends(t *testing.T, w *world, resume bool) {
+	a := w.attempt(t.Context())
+	a.Resume = resume
+	if _, err := app.Apply(a.ctx, a.Options, nil, agreed); err != nil {
+		t.Fatalf("going on: %v", err)
+	}
+	w.settled()
+	c.end.same(t, "in the end", w.image())
+}
+
+// TestFaultsKilledLiving kills kubexm when it begins a node of an apply.
+func TestFaultsKilledLiving(t *testing.T) { killedLiving(t, 40) }
+
+// TestKilledLiving does so at a few nodes.
+func TestKilledLiving(t *testing.T) {
+	withoutRace(t)
+	killedLiving(t, 2)
+}
+
+func killedLiving(t *testing.T, most int) {
+	eachLiving(t, most, func(c changed) int { return c.nodes }, func(t *testing.T, w *world, c changed, m int) {
+		chronicle := w.watched()
+		a := w.attempt(t.Context())
+		started, begun := 0, false
+		a.Begin = func(string, *plan.ExecutionGraph) { begun = true }
+		a.Sink = func(ev engine.Event) {
+			if ev.Status == engine.Started {
+				if started++; started == m {
+					a.kill()
+				}
+			}
+		}
+		if _, err := app.Apply(a.ctx, a.Options, nil, agreed); err == nil {
+			t.Fatal("the killed run ended well")
+		}
+		chronicle.apart(t)
+		if begun {
+			w.unfinished()
+		}
+		c.ends(t, w, begun)
+		chronicle.apart(t)
+	})
+}
+
+// TestFaultsLostLiving lets one command of an apply fail for a passing reason, before or after it has run.
+func TestFaultsLostLiving(t *testing.T) {
+	eachLiving(t, 20, func(c changed) int { return 2 * c.scripts }, func(t *testing.T, w *world, c changed, m int) {
+		chronicle := w.watched()
+		a := w.attempt(t.Context())
+		var n atomic.Int64
+		a.around = func(h *runnertest.Host, ctx context.Context, cmd connector.Cmd) error {
+			if n.Add(1) != int64(m+1)/2 {
+				return h.Exec(ctx, cmd)
+			}
+			if m%2 == 0 {
+				_ = h.Exec(ctx, cmd) // nobody hears how it ended
+			}
+			return fault.Transient(fmt.Errorf("%s: %w", h.Name, runnertest.ErrLost))
+		}
+		if _, err := app.Apply(a.ctx, a.Options, nil, agreed); err != nil && !errors.Is(err, runnertest.ErrLost) {
+			t.Errorf("failed for another reason: %v", err)
+		}
+		chronicle.apart(t)
+		c.ends(t, w, false)
+	})
+}
+
+// TestLeaderLast changes all members of etcd: the one that leads comes last.
+func TestLeaderLast(t *testing.T) {
+	withoutRace(t)
+	for _, name := range []string{"row7", "row9"} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				was := lifeRow(t, name)
+				w := newWorld(t, was, "")
+				_, err := w.attempt(t.Context()).create()
+				w.must(err)
+				w.etcds.Lead(w.members["node2"])
+				w.configure(edited(t, was, edits["etcd arguments"].set))
+				chronicle := w.watched()
+				w.apply()
+				chronicle.apart(t)
+				if order := chronicle.restarts()["etcd"]; len(order) != 3 || order[2] != "node2" || slices.Contains(order[:2], "node2") {
+					t.Errorf("members were changed in the order %v", order)
+				}
+			})
+		})
+	}
+}
