@@ -59,7 +59,6 @@ type Client struct {
 
 	recording sync.Mutex
 	applied   map[string][]string // the inventory; nil: to be read
-
 }
 
 // New makes a client. It does not connect yet.
