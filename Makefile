@@ -30,11 +30,19 @@ test: deps ## all that is quick: vet, unit, golden, scenario and loopback-sshd t
 
 .PHONY: test-race
 test-race: # programs with the race detector would wait a second each before they end
-	GOGC=400 GORACE=atexit_sleep_ms=10 $(GO) test -race -ldflags=-w -p 4 ./...
+	GOGC=400 GORACE=atexit_sleep_ms=10 $(GO) test -race -ldflags=-w -p 4 -skip '^TestFaults' ./...
 
 .PHONY: test-rest
 test-rest: # what is left out with the race detector, as that is slow
-	GOGC=400 $(GO) test -ldflags=-w -run 'TestKilledAtNode/row[12]$$|Test(KilledInScript|LostOnce|DeleteKilled)/(row[12]|registry|harbor)$$|TestPowerCut$$|TestRollback/(row[23]|harbor)$$|TestWorkerDies/row2$$|TestMissing$$/row1$$|TestNoSecretTold/(row[123]|harbor)$$|TestBuild/row1$$|TestOffline$$/(row[123]|harbor)$$|TestRegistryOnNodes/a_(worker|master)$$|Test(Scenarios|Troubles|Unusable|NoSpaceHere|DiskFull|StatusWithoutKeys|Harbor|HarborChanges|RegistryLosesImages)$$' ./internal/app ./pkg/step
+	GOGC=400 $(GO) test -ldflags=-w -run 'TestKilledAtNode/row[12]$$|Test(KilledInScript|LostOnce|DeleteKilled)/(row[12]|registry|harbor)$$|TestPowerCut$$|TestRollback/(row[23]|harbor)$$|TestWorkerDies/row2$$|TestMissing$$/row1$$|TestNoSecretTold/(row[123]|harbor)$$|TestBuild/row1$$|TestOffline$$/(row[123]|harbor)$$|TestRegistryOnNodes/a_(worker|master)$$|Test(Scenarios|Troubles|Unusable|NoSpaceHere|DiskFull|StatusWithoutKeys|Harbor|HarborChanges|RegistryLosesImages|Edits|EditsCombined|Drift|DriftAndChange|SavedPlan|BadArgument|KilledLiving|LeaderLast)$$' ./internal/app ./pkg/step
+
+.PHONY: test-faults
+test-faults: ## every edit of a cluster that runs on every row, and every moment at which an apply can be killed or lose a host
+	GOGC=400 $(GO) test -ldflags=-w -timeout 60m -run '^TestFaults' ./internal/app
+
+.PHONY: e2e-life
+e2e-life: deps ## real clusters that are changed while they run and are used (ROW=N: one of 5, 7, 9, 13)
+	E2E_LIFE=$(ROW) $(GO) test -tags e2e -count=1 -timeout 120m -v -run '^TestLife$$' ./test/e2e
 
 .PHONY: e2e
 e2e: deps ## real clusters on machines of this machine's own making; needs root (E2E=REGEXP: only some parts)

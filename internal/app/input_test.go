@@ -205,7 +205,7 @@ var troubles = map[string]trouble{
 	}},
 	"reboots half way": {prep: func(w *world, a *attempt) {
 		a.Sink = func(ev engine.Event) {
-			if ev.Host == "node2" && strings.Contains(string(ev.Node), "kubeadm-join") && ev.Status == engine.Started {
+			if ev.Host == "node2" && strings.Contains(string(ev.Node), "/kubeadm-join@") && ev.Status == engine.Started {
 				w.hosts["node2"].SetDown(true)
 			}
 		}

@@ -16,19 +16,24 @@ type change struct {
 	restarts string                   // "kube-apiserver@masters kubelet@nodes"
 	pods     string                   // the same where the control plane is kubeadm's
 	on       func(config string) bool // nil: all rows
-	none     bool                     // nothing is done
+	none     func(config string) bool // whether nothing is done; nil: never
+	signs    bool                     // other certificates, which no two clusters make alike
 }
 
 func kubeadmEtcd(config string) bool { return strings.Contains(config, "etcd: {type: kubeadm}") }
 func kubeadmPods(config string) bool { return strings.Contains(config, "kubernetes: {type: kubeadm") }
+
 func ownEtcd(config string) bool {
 	return strings.Contains(config, "etcd: {type: kubexm}") || kubeadmEtcd(config)
 }
 
 // edits are changes of all that can change on a cluster that runs.
 var edits = map[string]change{
-	"API server arguments":         {set: `kubernetes: {apiServer: {extraArgs: {v: "4", max-requests-inflight: "800"}}}`, restarts: "kube-apiserver@masters"},
-	"API server names":             {set: `kubernetes: {apiServer: {certSANs: [api.example.com, 192.0.2.7]}}`, restarts: "kube-apiserver@masters", pods: "-"},
+	"API server arguments": {set: `kubernetes: {apiServer: {extraArgs: {v: "4", max-requests-inflight: "800"}}}`, restarts: "kube-apiserver@masters"},
+	"API server names": {
+		set:      `kubernetes: {apiServer: {certSANs: [api.example.com, 192.0.2.7]}}`,
+		restarts: "kube-apiserver@masters kube-controller-manager@masters kube-scheduler@masters", pods: "-", signs: true,
+	},
 	"API server volumes":           {set: `kubernetes: {apiServer: {extraVolumes: [{name: policy, hostPath: /etc/policy, mountPath: /etc/policy, readOnly: true, pathType: DirectoryOrCreate}]}}`, on: kubeadmPods, restarts: "kube-apiserver@masters"},
 	"controller manager arguments": {set: `kubernetes: {controllerManager: {extraArgs: {node-monitor-period: 2s}}}`, restarts: "kube-controller-manager@masters"},
 	"scheduler arguments":          {set: `kubernetes: {scheduler: {extraArgs: {v: "4"}}}`, restarts: "kube-scheduler@masters"},
@@ -47,16 +52,16 @@ var edits = map[string]change{
 	"registry mirrors":    {set: `registry: {mirrors: {docker.io: ["https://mirror.example.com"]}, insecure: ["10.9.9.9:5000"]}`},
 	"registry log-ins":    {set: `registry: {auth: {registry.example.com: {username: ops, password: one}}}`},
 	"labels":              {set: `hosts: [{name: node2, labels: {zone: a}}]`},
-	"taints":              {set: `hosts: [{name: node2, taints: [{key: dedicated, value: db, effect: NoSchedule}]}]`, on: func(c string) bool { return !strings.Contains(c, "roles: [etcd, worker]") }},
+	"taints":              {set: `hosts: [{name: node2, taints: [{key: dedicated, value: db, effect: NoSchedule}]}]`, restarts: "kubelet@node2", pods: "-", on: func(c string) bool { return !strings.Contains(c, "roles: [etcd, worker]") }},
 	"sysctl":              {set: `system: {sysctl: {vm.max_map_count: "262144", vm.panic_on_oom: "1"}}`},
 	"modules":             {set: `system: {modules: [ip_vs]}`},
 	"time zone":           {set: `system: {timezone: Europe/Berlin}`, on: func(c string) bool { return !strings.Contains(c, "Berlin") }},
 	"time servers":        {set: `system: {ntpServers: [192.0.2.1]}`},
 	"further hosts":       {set: `extra: {hosts: [{domain: mirror.example.com, address: 10.0.0.9}]}`},
-	"name servers":        {set: `extra: {resolves: [{address: 192.0.2.53}]}`},
+	"name servers":        {set: `extra: {resolves: [{address: 192.0.2.53}]}`, restarts: "systemd-resolved@node2"},
 	"DNS":                 {set: `dns: {coredns: {replicas: 3, upstream: [192.0.2.53], externalZones: [{zones: [corp.example], nameservers: [192.0.2.54], cache: 10}]}}`},
-	"validity":            {set: `kubernetes: {certificateValidityDays: 365}`},
-	"credentials":         {set: `global: {user: ops}`, none: true},
+	"validity":            {set: `kubernetes: {certificateValidityDays: 365}`, none: func(c string) bool { return !kubeadmPods(c) }},
+	"credentials":         {set: `global: {user: ops}`, none: func(string) bool { return true }},
 }
 
 // expected are the services that an edit starts anew, with their hosts, sorted.
@@ -78,6 +83,8 @@ func (e change) expected(config string) map[string][]string {
 			roles, _, _ = strings.Cut(roles, "]")
 			switch {
 			case !is:
+			case group == name:
+				all[service] = append(all[service], name)
 			case group == "masters" && strings.Contains(roles, "master"), group == "etcd" && strings.Contains(roles, "etcd"),
 				group == "nodes" && (strings.Contains(roles, "master") || strings.Contains(roles, "worker")):
 				all[service] = append(all[service], name)
@@ -125,10 +132,10 @@ func tryEdits(t *testing.T, name string, names []string) {
 
 func tryEdit(t *testing.T, name, was, is string, e change) {
 	w := newWorld(t, was, "")
+	before := w.snapshot()
 	_, err := w.attempt(t.Context()).create()
 	w.must(err)
 	first := w.image()
-	w.handsOver()
 
 	w.configure(is)
 	p := w.proposal()
@@ -137,7 +144,7 @@ func tryEdit(t *testing.T, name, was, is string, e change) {
 			t.Errorf("why %s: %s", s.Why, s.Node)
 		}
 	}
-	if len(p.Changes) == 0 || p.Empty() != e.none {
+	if len(p.Changes) == 0 || p.Empty() != (e.none != nil && e.none(was)) {
 		t.Errorf("changes %v, steps:\n%s", p.Changes, steps(p))
 	}
 	chronicle := w.watched()
@@ -157,5 +164,13 @@ func tryEdit(t *testing.T, name, was, is string, e change) {
 	w.configure(was)
 	w.apply()
 	w.settled()
+	if e.signs {
+		first = born(t, name, was, w.certs(name))
+	}
 	first.same(t, "as it was", w.image())
+
+	w.unwatched()
+	_, err = w.attempt(t.Context()).delete()
+	w.must(err)
+	same(t, "hosts after delete", before, w.snapshot())
 }

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubexm/kubexm/internal/app"
-	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 )
 
 // lifeRow is the configuration of a row of the deployment matrix; row 9 is row 15 with another balancer.
@@ -125,11 +124,29 @@ type image struct {
 	objects string
 }
 
-// image is how the world is, without the certificate that is made anew for each join.
+// What two hosts with one past may differ in: the certificate that is made anew for each join, and fields without a
+// value that kubeadm writes into the kubelet's configuration. And what differs by what a host was before, until the
+// cluster is deleted: kernel modules and parameters that were set and are wanted no more, and directories
+// in which the ledger kept files.
+var differing = []struct {
+	what *regexp.Regexp
+	with string
+}{
+	{joined, "$1"},
+	{regexp.MustCompile(`(?m)^    syncFrequency: 0s\n`), ""},
+	{regexp.MustCompile(`(?m)^ +"?(module|sysctl) .*\n`), ""},
+	{regexp.MustCompile(`(?m)^(modules:|sysctl ).*\n`), ""},
+	{regexp.MustCompile(`(?m)^/var/lib/kubexm/before.*d[rwx-]{9} .*\n`), ""},
+}
+
 func (w *world) image() image {
 	is := image{map[string]string{}, w.objects()}
 	for n, h := range w.hosts {
-		is.hosts[n] = joined.ReplaceAllString(h.Snapshot(), "$1")
+		text := h.Snapshot()
+		for _, d := range differing {
+			text = d.what.ReplaceAllString(text, d.with)
+		}
+		is.hosts[n] = text
 	}
 	return is
 }
@@ -166,21 +183,33 @@ type chronicle struct {
 	lines []string // "node1 stop etcd.service"
 }
 
-var chronicled = regexp.MustCompile(`^(stop|start|fail) (pod )?(etcd|kube-apiserver|kube-controller-manager|kube-scheduler|kubelet|kube-proxy|containerd|haproxy|nginx|keepalived|kube-vip|registry|harbor)(\.service)?$`)
+var chronicled = regexp.MustCompile(`^(stop|start|fail) (pod )?(etcd|kube-apiserver|kube-controller-manager|kube-scheduler|kubelet|kube-proxy|containerd|haproxy|nginx|keepalived|kube-vip|registry|harbor|systemd-resolved)(\.service)?$`)
 
-// watched begins a chronicle of the world's hosts.
+// watched begins a chronicle of the world's hosts. Members of etcd that lead and could hand over must not be stopped.
 func (w *world) watched() *chronicle {
 	c := &chronicle{}
 	for n, h := range w.hosts {
 		h.Told = func(line string) {
-			if m := chronicled.FindStringSubmatch(line); m != nil {
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				c.lines = append(c.lines, n+" "+m[1]+" "+m[3])
+			m := chronicled.FindStringSubmatch(line)
+			if m == nil {
+				return
 			}
+			if m[1] == "stop" && m[3] == "etcd" && len(w.members) > 1 && w.etcds.Leader() == n {
+				w.Errorf("the member on %s is stopped while it leads", n)
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.lines = append(c.lines, n+" "+m[1]+" "+m[3])
 		}
 	}
 	return c
+}
+
+// unwatched ends all chronicles.
+func (w *world) unwatched() {
+	for _, h := range w.hosts {
+		h.Told = nil
+	}
 }
 
 // restarts are the services that were started anew, each with its hosts in their order.
@@ -218,21 +247,6 @@ func (c *chronicle) apart(t testing.TB) {
 		down[service] = append(down[service], host)
 		if alone := slices.Contains([]string{"etcd", "kube-apiserver", "haproxy", "nginx", "keepalived", "kube-vip"}, service); alone && len(down[service]) > 1 {
 			t.Errorf("%s is down at one time on %s:\n%s", service, strings.Join(down[service], " and "), strings.Join(c.lines, "\n"))
-		}
-	}
-}
-
-// handsOver fails when a member of etcd is stopped that leads and could hand over.
-func (w *world) handsOver() {
-	for _, h := range w.hosts {
-		for _, service := range []string{"etcd.service", "pod etcd"} {
-			stop := h.OnStop[service]
-			h.OnStop[service] = func(h *runnertest.Host) {
-				if len(w.members) > 1 && w.etcds.Leader() == h.Name {
-					w.Errorf("the member on %s is stopped while it leads", h.Name)
-				}
-				stop(h)
-			}
 		}
 	}
 }

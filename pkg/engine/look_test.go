@@ -72,6 +72,20 @@ func TestLookIsOldAfterAChange(t *testing.T) {
 	}
 }
 
+// TestRestartsAreTold has every way to a change tell what it starts anew.
+func TestRestartsAreTold(t *testing.T) {
+	for _, ahead := range []bool{false, true} {
+		for _, dry := range []bool{false, true} {
+			bubble(t, func(t *testing.T) {
+				r := run(t.Context(), t, engine.Engine{LookAhead: ahead, DryRun: dry}, task("t", []string{"a"}, gets{Name: "1", In: newWorld()}))
+				if last := r.events[len(r.events)-1]; !slices.Equal(last.Restarts, []string{"1@a"}) {
+					t.Errorf("ahead %t, dry %t: %s restarts %q", ahead, dry, last.Status, last.Restarts)
+				}
+			})
+		}
+	}
+}
+
 // TestLooksHoldNobodyBack has looks ahead that never end, and a limit that is taken: what is ready runs all the same.
 func TestLooksHoldNobodyBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {

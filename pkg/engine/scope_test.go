@@ -57,7 +57,7 @@ func (g gets) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 	if w.done[name] {
 		return nil, nil
 	}
-	return &step.Change{Diff: "+ " + name, Verify: step.Verified, Run: func(ctx context.Context) error {
+	return &step.Change{Diff: "+ " + name, Restarts: []string{name}, Verify: step.Verified, Run: func(ctx context.Context) error {
 		if err := w.run(name, g.Spoils); err != nil {
 			return err
 		}

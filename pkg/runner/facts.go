@@ -205,14 +205,7 @@ func parseFacts(out string) *Facts {
 	}
 	f.network(sec)
 	f.services(sec)
-	for _, l := range sec["names"] {
-		l, _, _ = strings.Cut(l, "#")
-		if w := strings.Fields(l); len(w) > 1 {
-			for _, name := range w[1:] {
-				f.Names[name] = cmp.Or(f.Names[name], w[0]) // the first counts
-			}
-		}
-	}
+	f.names(sec["names"])
 	for _, l := range sec["listening"] {
 		addr := field(l, 3)
 		if port := number(addr[strings.LastIndex(addr, ":")+1:]); port > 0 {
@@ -244,6 +237,18 @@ func (f *Facts) address(l string) {
 	}
 	last := &f.Interfaces[len(f.Interfaces)-1]
 	last.Addresses = append(last.Addresses, w[3])
+}
+
+// names reads /etc/hosts.
+func (f *Facts) names(ls []string) {
+	for _, l := range ls {
+		l, _, _ = strings.Cut(l, "#")
+		if w := strings.Fields(l); len(w) > 1 {
+			for _, name := range w[1:] {
+				f.Names[name] = cmp.Or(f.Names[name], w[0]) // the first counts
+			}
+		}
+	}
 }
 
 // services reads which of factUnits and services run, and whether ufw is on.

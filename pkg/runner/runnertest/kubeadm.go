@@ -101,7 +101,7 @@ func (c *Call) staticPod(name string) {
 
 // podConfig is the part of kubeadm's configuration that a static pod is made from.
 //
-// Facts: app/phases/controlplane/manifests.go and app/phases/etcd/local.go of kubeadm
+// Facts: app/phases/controlplane/manifests.go and app/phases/etcd/local.go of kubeadm.
 func podConfig(name, config string) string {
 	var all struct {
 		Kind              string          `json:"kind"`
@@ -264,12 +264,16 @@ func kubeletConfig(c *Call, config string) string {
 		config = c.InitConfig()
 	}
 	for doc := range strings.SplitSeq(config, "---\n") {
-		if strings.Contains(doc, kind) {
-			doc += "syncFrequency: 0s\n"
-			if c.fs.exists(resolved) {
-				doc += "resolvConf: " + resolved + "\n"
-			}
-			return doc
+		var conf map[string]any
+		if !strings.Contains(doc, kind) || yaml.Unmarshal([]byte(doc), &conf) != nil {
+			continue
+		}
+		conf["syncFrequency"] = "0s"
+		if c.fs.exists(resolved) {
+			conf["resolvConf"] = resolved
+		}
+		if text, err := yaml.Marshal(conf); err == nil {
+			return string(text)
 		}
 	}
 	return kind[1:]

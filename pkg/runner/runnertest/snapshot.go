@@ -65,7 +65,7 @@ func describe(b *strings.Builder, p string, i info) {
 		b.WriteString("\n")
 		return
 	}
-	if i.size > shown && p != ledger || !utf8.Valid(i.data) {
+	if i.size > shown && p != ledger && p != runner.InventoryPath || !utf8.Valid(i.data) {
 		fmt.Fprintf(b, " sha256:%.12x\n", sha256.Sum256(i.data))
 		return
 	}

@@ -1,6 +1,7 @@
 package kubeadm
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	_ "embed"
@@ -172,7 +173,7 @@ func (p Pods) gap(pod string, files map[string]runner.File, out string) (text st
 	switch {
 	case !there:
 		text += "+ " + at + "\n"
-	case known && string(is.Data) != string(made.Data):
+	case known && !bytes.Equal(is.Data, made.Data):
 		text += diff.Unified(at, string(is.Data), string(made.Data))
 	}
 	var have []string
