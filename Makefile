@@ -30,11 +30,11 @@ test: deps ## all that is quick: vet, unit, golden, scenario and loopback-sshd t
 
 .PHONY: test-race
 test-race: # programs with the race detector would wait a second each before they end
-	GOGC=400 GORACE=atexit_sleep_ms=10 $(GO) test -race -ldflags=-w -p 4 -skip '^TestFaults' ./...
+	GOGC=400 GORACE=atexit_sleep_ms=10 $(GO) test -race -ldflags=-w -p 4 -timeout 30m -skip '^TestFaults' ./...
 
 .PHONY: test-rest
 test-rest: # what is left out with the race detector, as that is slow
-	GOGC=400 $(GO) test -ldflags=-w -run 'TestKilledAtNode/row[12]$$|Test(KilledInScript|LostOnce|DeleteKilled)/(row[12]|registry|harbor)$$|TestPowerCut$$|TestRollback/(row[23]|harbor)$$|TestWorkerDies/row2$$|TestMissing$$/row1$$|TestNoSecretTold/(row[123]|harbor)$$|TestBuild/row1$$|TestOffline$$/(row[123]|harbor)$$|TestRegistryOnNodes/a_(worker|master)$$|Test(Scenarios|Troubles|Unusable|NoSpaceHere|DiskFull|StatusWithoutKeys|Harbor|HarborChanges|RegistryLosesImages|Edits|EditsCombined|Drift|DriftAndChange|SavedPlan|BadArgument|KilledLiving|LeaderLast)$$' ./internal/app ./pkg/step
+	GOGC=400 $(GO) test -ldflags=-w -timeout 30m -run 'TestKilledAtNode/row[12]$$|Test(KilledInScript|LostOnce|DeleteKilled)/(row[12]|registry|harbor)$$|TestPowerCut$$|TestRollback/(row[23]|harbor)$$|TestWorkerDies/row2$$|TestMissing$$/row1$$|TestNoSecretTold/(row[123]|harbor)$$|TestBuild/row1$$|TestOffline$$/(row[123]|harbor)$$|TestRegistryOnNodes/a_(worker|master)$$|Test(Scenarios|Troubles|Unusable|NoSpaceHere|DiskFull|StatusWithoutKeys|Harbor|HarborChanges|RegistryLosesImages|Edits|EditsCombined|Drift|DriftAndChange|SavedPlan|BadArgument|KilledLiving|LeaderLast)$$' ./internal/app ./pkg/step
 
 .PHONY: test-faults
 test-faults: ## every edit of a cluster that runs on every row, and every moment at which an apply can be killed or lose a host
