@@ -359,6 +359,8 @@ func (p past) why(ctx context.Context, s *session, n *plan.Node) string {
 	switch was := p.nodes[n.ID]; {
 	case p.unknown:
 		return WhyFile
+	case p.nodes != nil && (n.Host == plan.Control || n.Role == plan.RoleBegin || n.Role == plan.RoleEnd): // they follow from others
+		return WhyFile
 	case p.nodes == nil, was != nil && was.Digest == n.Digest:
 		return WhyDrift
 	case was == nil || was.Step == nil || s.hosts[n.Host] == nil:

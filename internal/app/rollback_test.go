@@ -65,7 +65,11 @@ func (w *world) run(ctx context.Context, s stage, fail int, rollback engine.Roll
 		if name == plan.Control {
 			return runner.New(name, connector.Local()), nil
 		}
-		return runner.New(name, &link{w.hosts[name], a}), nil
+		at := name
+		if name == plan.API {
+			at = "node1"
+		}
+		return runner.New(name, &link{w.hosts[at], a}), nil
 	}}
 	g := &plan.ExecutionGraph{Name: "stage", Nodes: slices.Clone(s)}
 	if fail >= 0 {

@@ -394,6 +394,9 @@ var (
 func (a *attempt) delete() (*app.Result, error) { return app.Delete(a.ctx, a.Options) }
 
 func (a *attempt) dial(_ context.Context, h *v1alpha1.Host, _ string) (connector.Connector, error) {
+	if a.hosts[h.Name] == nil {
+		return nil, fault.Transient(errors.New("no route to host"))
+	}
 	return &link{a.hosts[h.Name], a}, nil
 }
 

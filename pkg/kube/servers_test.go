@@ -2,12 +2,15 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kubexm/kubexm/pkg/kube/kubetest"
@@ -19,21 +22,29 @@ func TestNextServer(t *testing.T) {
 		dial, asked := access.Dial, []string{}
 		down := map[string]error{}
 		access.Address, access.Others, access.ServerName = "a:6443", []string{"b:6443", "c:6443"}, "kubernetes"
+		var mu sync.Mutex // several connections are made at a time
 		var conns []net.Conn
 		lose := func() {
+			mu.Lock()
+			defer mu.Unlock()
 			for _, conn := range conns {
 				_ = conn.Close()
 			}
 		}
 		access.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			mu.Lock()
 			asked = append(asked, addr)
-			if down[addr] == context.DeadlineExceeded {
+			why := down[addr]
+			mu.Unlock()
+			if errors.Is(why, context.DeadlineExceeded) {
 				<-ctx.Done()
 			}
-			if down[addr] != nil {
-				return nil, down[addr]
+			if why != nil {
+				return nil, why
 			}
 			conn, err := dial(ctx, network, addr)
+			mu.Lock()
+			defer mu.Unlock()
 			conns = append(conns, conn)
 			return conn, err
 		}
@@ -55,6 +66,7 @@ func TestNextServer(t *testing.T) {
 			if err := c.Apply(Impatient(t.Context()), object("v1", "Namespace", "x")); err != nil {
 				t.Errorf("%s: %v", now.what, err)
 			}
+			synctest.Wait() // net/http dials on when nobody waits for it any more
 			if got := strings.Join(slices.Compact(asked), " "); got != now.asked {
 				t.Errorf("%s: asked %q, want %q", now.what, got, now.asked)
 			}
