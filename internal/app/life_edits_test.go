@@ -229,20 +229,23 @@ func TestEditsCombined(t *testing.T) {
 	})
 }
 
-// fewer lets rapid try less often than it does by default, unless it is told how often.
+// fewer lets rapid try less often than it does by default, and not look for simpler failures, unless it is told how often,
+// and for how long.
 func fewer(t *testing.T, checks int) {
 	t.Helper()
-	told := false
-	flag.Visit(func(f *flag.Flag) { told = told || f.Name == "rapid.checks" })
-	if told {
-		return
+	told := map[string]bool{}
+	flag.Visit(func(f *flag.Flag) { told[f.Name] = true })
+	for name, value := range map[string]string{"rapid.checks": strconv.Itoa(checks), "rapid.shrinktime": "0s", "rapid.nofailfile": "true"} {
+		f := flag.Lookup(name)
+		was := f.Value.String()
+		if told[name] {
+			continue
+		}
+		if err := f.Value.Set(value); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = f.Value.Set(was) }) // it was that
 	}
-	f := flag.Lookup("rapid.checks")
-	was := f.Value.String()
-	if err := f.Value.Set(strconv.Itoa(checks)); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = f.Value.Set(was) }) // it was that
 }
 
 // leads brings a cluster from one configuration to another.

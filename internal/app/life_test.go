@@ -141,7 +141,7 @@ var differing = []struct {
 }
 
 func (w *world) image() image {
-	is := image{map[string]string{}, w.objects()}
+	is := image{map[string]string{}, strings.ReplaceAll(w.objects(), "spec: {}\n", "")} // of a node that had taints
 	for n, h := range w.hosts {
 		text := h.Snapshot()
 		for _, d := range differing {

@@ -46,24 +46,28 @@ still what would be done.`,
 				return err
 			}
 		}
-		confirm := func(ctx context.Context, what *app.Proposal) error {
-			switch {
-			case *yes:
-				return nil
-			case !terminal(p.in):
-				err := fmt.Errorf("applying this to cluster %s starts services anew (%s), and there is no terminal to ask on", what.Cluster, restarts(what))
-				return usage(fault.Advise(err, "look at it with: kubexm plan apply; then add --yes"))
-			}
-			if err := p.writeProposal(p.err, what, false); err != nil {
-				return err
-			}
-			return p.agree(ctx)
-		}
 		return p.operate(cmd, format.value, func(ctx context.Context, o app.Options) (*app.Result, error) {
-			return app.Apply(ctx, o, saved, confirm)
+			return app.Apply(ctx, o, saved, p.agreement(*yes))
 		})
 	}
 	return cmd
+}
+
+// agreement asks before services are started anew, unless that was agreed to.
+func (p *program) agreement(given bool) func(context.Context, *app.Proposal) error {
+	return func(ctx context.Context, what *app.Proposal) error {
+		switch {
+		case given:
+			return nil
+		case !terminal(p.in):
+			err := fmt.Errorf("applying this to cluster %s starts services anew (%s), and there is no terminal to ask on", what.Cluster, restarts(what))
+			return usage(fault.Advise(err, "look at it with: kubexm plan apply; then add --yes"))
+		}
+		if err := p.writeProposal(p.err, what, false); err != nil {
+			return err
+		}
+		return p.agree(ctx)
+	}
 }
 
 // agree lets the user of a terminal type yes; anything else is a no.

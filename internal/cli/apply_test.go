@@ -1,0 +1,53 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/golden"
+)
+
+// proposed is something to do on two machines.
+func proposed() *app.Proposal {
+	return &app.Proposal{
+		Cluster: "prod",
+		Steps: []app.ProposedStep{
+			{Host: "node1", What: "service kube-apiserver", Why: app.WhyFile, Diff: "-  --a\n+  --a \\\n+  --v=4\n", Restarts: []string{"kube-apiserver"}},
+			{Host: "node2", What: "file /etc/crictl.yaml", Why: app.WhyDrift, Diff: "-x\n"},
+		},
+		Restarts: []app.Restart{{Service: "kube-apiserver", Hosts: []string{"node1"}}},
+		Away:     "until its only API server is back: about 10 s", Missing: []string{"node3"},
+	}
+}
+
+func TestProposal(t *testing.T) {
+	for name, test := range map[string]struct {
+		what *app.Proposal
+		diff bool
+	}{
+		"something": {proposed(), false}, "with diff": {proposed(), true}, "nothing": {&app.Proposal{Cluster: "prod"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			if err := (&program{}).writeProposal(&out, test.what, test.diff); err != nil {
+				t.Fatal(err)
+			}
+			golden.Equal(t, out.String())
+		})
+	}
+}
+
+// TestAgreement has nobody to ask, and somebody who agreed before.
+func TestAgreement(t *testing.T) {
+	p := &program{in: strings.NewReader("yes\n")}
+	if err := p.agreement(true)(t.Context(), proposed()); err != nil {
+		t.Errorf("agreed: %v", err)
+	}
+	err := p.agreement(false)(t.Context(), proposed())
+	if fault.ExitCode(err) != fault.ExitUsage || !strings.Contains(err.Error(), "starts services anew (kube-apiserver on node1), and there is no terminal") || !strings.Contains(fault.Advice(err), "--yes") {
+		t.Errorf("without a terminal: %v: %s", err, fault.Advice(err))
+	}
+}
