@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Static pods of a master. Inputs: M is the kubelet's directory of manifests, K keeps them as kubeadm made them, NAME is the
 # endpoint's name, DETOUR another master's address (empty: there is none), PHASE runs a phase of kubeadm with
 # CONFIG.
