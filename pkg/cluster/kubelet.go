@@ -81,6 +81,13 @@ func (c *Cluster) ProxyConfig() map[string]any {
 	return merge(conf, c.Spec.Kubernetes.KubeProxy.Config)
 }
 
+// APIServerArgs are the flags of the API server in either way of running it that are not its defaults. One that ends closes
+// its watches within the time given here; by default it waits a minute for clients to do that, which they do not, until it is
+// killed (k8s.io/apiserver/pkg/server/genericapiserver.go).
+func (c *Cluster) APIServerArgs() map[string]string {
+	return map[string]string{"shutdown-watch-termination-grace-period": "10s"}
+}
+
 // ControllerManagerArgs are the flags of the controller manager in either way of
 // running it that are not its defaults. It asks the API server for an account for each
 // of its 45 controllers when it starts or takes over; at 20 calls a second, its

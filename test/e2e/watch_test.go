@@ -33,6 +33,7 @@ type watcher struct {
 	busy   sync.WaitGroup
 
 	mu      sync.Mutex
+	asked   int
 	good    []time.Time // when questions were asked that got an answer
 	written []string    // objects whose writing was acknowledged
 }
@@ -78,6 +79,9 @@ func (w *watcher) poll(ctx context.Context, client *http.Client, url string) {
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		at := time.Now()
+		w.mu.Lock()
+		w.asked++
+		w.mu.Unlock()
 		asked.Go(func() {
 			answer, err := client.Get(url)
 			if err != nil {
@@ -136,16 +140,28 @@ func (w *watcher) answered(t *testing.T) {
 	t.Error("nobody has taken over: the API server does not answer")
 }
 
-// stop ends the watch: for how long the API server was away at most, and how many of
-// the writes are there still, and are not.
-func (w *watcher) stop(t *testing.T) (gap time.Duration, kept, lost int) {
+// seen is what a watcher has seen.
+type seen struct {
+	gap           time.Duration // the longest time without an answer
+	asked, failed int           // questions, and those without an answer
+	kept, lost    int           // acknowledged writes that are there still, and are not
+}
+
+func (s seen) String() string {
+	return fmt.Sprintf("%d of %d questions failed, the API server was away for %.1f s; %d writes, %d of them lost",
+		s.failed, s.asked, s.gap.Seconds(), s.kept+s.lost, s.lost)
+}
+
+// stop ends the watch. A write that is lost fails the test.
+func (w *watcher) stop(t *testing.T) (s seen) {
 	t.Helper()
 	w.cancel()
 	w.busy.Wait()
 	slices.SortFunc(w.good, time.Time.Compare)
 	for i := 1; i < len(w.good); i++ {
-		gap = max(gap, w.good[i].Sub(w.good[i-1]))
+		s.gap = max(s.gap, w.good[i].Sub(w.good[i-1]))
 	}
+	s.asked, s.failed = w.asked, w.asked-len(w.good)
 	maps, all := w.calm.CoreV1().ConfigMaps("default"), metav1.ListOptions{LabelSelector: "watch=yes"}
 	var list *corev1.ConfigMapList
 	settled(t, func() (err error) { list, err = maps.List(t.Context(), all); return err })
@@ -155,16 +171,19 @@ func (w *watcher) stop(t *testing.T) (gap time.Duration, kept, lost int) {
 	}
 	for _, name := range w.written {
 		if there[name] {
-			kept++
+			s.kept++
 		} else {
-			lost++
+			s.lost++
 		}
 	}
-	if len(w.good) < 5 || kept == 0 {
-		t.Errorf("%d answers and %d writes: nothing was watched", len(w.good), kept)
+	if len(w.good) < 5 || s.kept == 0 {
+		t.Errorf("nothing was watched: %s", s)
+	}
+	if s.lost > 0 {
+		t.Errorf("%d writes that were acknowledged are lost", s.lost)
 	}
 	settled(t, func() error { return maps.DeleteCollection(t.Context(), metav1.DeleteOptions{}, all) })
-	return gap, kept, lost
+	return s
 }
 
 // settled calls f again where its connection broke: the virtual address may go home to a load balancer

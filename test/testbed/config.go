@@ -56,6 +56,18 @@ func (r Row) External() bool { return strings.HasPrefix(r.Balancer, "kubexm-k") 
 // ExternalEtcd reports whether the last node runs an etcd that is not kubexm's: see RunEtcd.
 func (r Row) ExternalEtcd() bool { return r.Etcd == v1alpha1.TypeExternal }
 
+// Nodes is how many a cluster of the row has with one worker, and with what is beside it.
+func (r Row) Nodes() int {
+	n := r.Masters + 1
+	if r.External() {
+		n += 2
+	}
+	if r.ExternalEtcd() {
+		n++
+	}
+	return n
+}
+
 // Rows is the deployment matrix: row 1 is the first.
 var Rows = []Row{
 	{"kubeadm", "kubeadm", 1, "off"},

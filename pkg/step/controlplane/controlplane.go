@@ -71,6 +71,7 @@ type etcdFiles struct{ CA, Cert, Key string }
 // client files on the host.
 func APIServer(c *cluster.Cluster, host string, servers []string, ca, cert, key string, etcdCerts step.Step) step.Step {
 	args := apiServerArgs(c, host, servers, etcdFiles{ca, cert, key})
+	maps.Copy(args, c.APIServerArgs())
 	return service(c, host, "kube-apiserver", args, c.Spec.Kubernetes.APIServer.ExtraArgs, "notify", PKI(c, host), etcdCerts)
 }
 
@@ -120,7 +121,8 @@ func Scheduler(c *cluster.Cluster, host string) step.Step {
 	return service(c, host, "kube-scheduler", args, c.Spec.Kubernetes.Scheduler.ExtraArgs, "simple", PKI(c, host), Kubeconfigs(c))
 }
 
-// stop is how long a program may take to end, as kubeadm's static pods may: an API server waits a minute for its watchers.
+// stop is how long a program may take to end, as kubeadm's static pods may: an API server waits for those who read logs or
+// run commands in pods, up to a minute.
 const stop = "TimeoutStopSec=30"
 
 // service runs one program of the control plane. Each comes after what it talks

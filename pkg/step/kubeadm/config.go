@@ -157,7 +157,7 @@ func clusterConfig(c *cluster.Cluster, etcd Etcd) clusterConfiguration {
 	conf := clusterConfiguration{
 		TypeMeta: kind("ClusterConfiguration"), ClusterName: c.Name, KubernetesVersion: k.Version, ControlPlaneEndpoint: c.EndpointHost(),
 		Networking: networking{k.DNSDomain, c.Spec.Network.PodCIDR, c.Spec.Network.ServiceCIDR}, Etcd: etcd,
-		APIServer: with(k.APIServer.Component, map[string]string{}), Scheduler: with(k.Scheduler, map[string]string{}),
+		APIServer: with(k.APIServer.Component, c.APIServerArgs()), Scheduler: with(k.Scheduler, map[string]string{}),
 		CertificateValidityPeriod: metav1.Duration{Duration: time.Duration(k.CertificateValidityDays) * 24 * time.Hour},
 		ControllerManager:         with(k.ControllerManager, c.ControllerManagerArgs()),
 	}
