@@ -139,21 +139,34 @@ func (d *differ) hosts(was, is map[string]any, gone Policy) {
 		case is[d.host] == nil:
 			d.add(Change{Field: path, Was: text(before["roles"]), Policy: gone})
 		case there && stays:
+			first := len(d.all)
 			d.fields(t, path, before, now, Policy{})
+			for i := range d.all[first:] {
+				if c := &d.all[first+i]; c.Field == path+".roles" {
+					c.Policy = roles(before["roles"], now["roles"])
+				}
+			}
 		}
 	}
 	d.host = ""
 }
 
 // joining is the policy on a new host: that of a change of roles, unless workers, the registry and load balancers may come later.
-func joining(roles any) Policy {
-	list, _ := roles.([]any)
-	later := []any{string(v1alpha1.RoleWorker), string(v1alpha1.RoleRegistry), string(v1alpha1.RoleLoadBalancer)}
-	if !slices.ContainsFunc(list, func(r any) bool { return !slices.Contains(later, r) }) {
-		return Policy{Way: Converge}
+func joining(is any) Policy {
+	return roles(nil, is, v1alpha1.RoleWorker, v1alpha1.RoleLoadBalancer)
+}
+
+// roles is the policy on a change of a host's roles: the registry may come and go, and so may those of others.
+func roles(was, is any, others ...v1alpha1.Role) Policy {
+	before, _ := was.([]any)
+	now, _ := is.([]any)
+	for _, r := range slices.Concat(before, now) {
+		if role := v1alpha1.Role(text(r)); role != v1alpha1.RoleRegistry && !slices.Contains(others, role) && slices.Contains(before, r) != slices.Contains(now, r) {
+			all := fieldsOf(reflect.TypeFor[v1alpha1.Host]())
+			return all[slices.Index(names(all), "roles")].policy
+		}
 	}
-	all := fieldsOf(reflect.TypeFor[v1alpha1.Host]())
-	return all[slices.Index(names(all), "roles")].policy
+	return Policy{Way: Converge}
 }
 
 func (d *differ) leaf(path, was, is string, p Policy) {

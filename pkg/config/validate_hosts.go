@@ -88,6 +88,9 @@ func (k *checker) checkHosts() {
 			k.valid(at, key, validation.IsQualifiedName(key))
 			k.valid(at, value, validation.IsValidLabelValue(value))
 		}
+		for key := range h.Annotations {
+			k.valid(fmt.Sprintf("%s.annotations[%s]", path, key), key, validation.IsQualifiedName(strings.ToLower(key)))
+		}
 		for j, t := range h.Taints {
 			at := fmt.Sprintf("%s.taints[%d]", path, j)
 			k.valid(at+".key", t.Key, validation.IsQualifiedName(t.Key))

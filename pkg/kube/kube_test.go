@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -157,7 +158,7 @@ func TestDiffText(t *testing.T) {
 func TestMarks(t *testing.T) {
 	onEach(t, func(t *testing.T, c *Client) {
 		ctx := within(t)
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "marked", Labels: map[string]string{"theirs": "yes", "both": "old"}}}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "marked", Labels: map[string]string{"theirs": "yes", "both": "old"}, Annotations: map[string]string{"theirs": "yes"}}}
 		node.Spec.Taints = []corev1.Taint{{Key: "theirs", Effect: corev1.TaintEffectNoSchedule}}
 		if _, err := c.Typed.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -170,21 +171,24 @@ func TestMarks(t *testing.T) {
 			return taints
 		}
 		for _, step := range []struct {
-			marks  Marks
-			labels map[string]string
-			taints []string
+			marks       Marks
+			labels      map[string]string
+			annotations map[string]string
+			taints      []string
 		}{
 			{
-				Marks{map[string]string{"both": "new", "role/worker": ""}, noSchedule("one", "two")},
+				Marks{map[string]string{"both": "new", "role/worker": ""}, map[string]string{"example.com/rack": "7", "both": "a b"}, noSchedule("one", "two")},
 				map[string]string{"theirs": "yes", "both": "new", "role/worker": ""},
+				map[string]string{"theirs": "yes", "example.com/rack": "7", "both": "a b", marked: "both role/worker @both @example.com/rack one:NoSchedule two:NoSchedule"},
 				[]string{"one", "theirs", "two"},
 			},
 			{
-				Marks{map[string]string{"role/worker": "x"}, noSchedule("two")},
+				Marks{map[string]string{"role/worker": "x"}, map[string]string{"both": "c"}, noSchedule("two")},
 				map[string]string{"theirs": "yes", "role/worker": "x"},
+				map[string]string{"theirs": "yes", "both": "c", marked: "role/worker @both two:NoSchedule"},
 				[]string{"theirs", "two"},
 			},
-			{Marks{}, map[string]string{"theirs": "yes"}, []string{"theirs"}},
+			{Marks{}, map[string]string{"theirs": "yes"}, map[string]string{"theirs": "yes", marked: ""}, []string{"theirs"}},
 		} {
 			for _, wantText := range []bool{true, false} {
 				text, err := c.DiffMarks(ctx, "marked", step.marks)
@@ -201,6 +205,10 @@ func TestMarks(t *testing.T) {
 			}
 			if d := cmp.Diff(step.labels, got.Labels); d != "" {
 				t.Errorf("labels: %s", d)
+			}
+			maps.DeleteFunc(got.Annotations, func(key, _ string) bool { return strings.Contains(key, "node.alpha.kubernetes.io") }) // the node controller's
+			if d := cmp.Diff(step.annotations, got.Annotations); d != "" {
+				t.Errorf("annotations: %s", d)
 			}
 			taints := map[string]bool{}
 			for _, taint := range got.Spec.Taints {

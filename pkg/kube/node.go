@@ -19,17 +19,18 @@ import (
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
-// Marks are the labels and taints that kubexm puts on a node.
+// Marks are the labels, annotations and taints that kubexm puts on a node.
 type Marks struct {
-	Labels map[string]string `json:"labels,omitempty"`
-	Taints []corev1.Taint    `json:"taints,omitempty"` // one for each key and effect
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Taints      []corev1.Taint    `json:"taints,omitempty"` // one for each key and effect
 }
 
 // marked is the annotation that lists what kubexm put on a node, so that what is
-// no longer wanted can be told from other people's labels and taints.
+// no longer wanted can be told from other people's marks: LABEL, @ANNOTATION, TAINT:EFFECT.
 const marked = "kubexm.io/marks"
 
-// MarkNode gives a node the labels and taints of marks, takes away those that an
+// MarkNode gives a node its marks, takes away those that an
 // earlier call gave, and leaves all others.
 func (c *Client) MarkNode(ctx context.Context, name string, marks Marks) error {
 	return c.retry(ctx, "marking node "+name, func(ctx context.Context) error {
@@ -61,7 +62,7 @@ func (c *Client) DiffMarks(ctx context.Context, name string, marks Marks) (text 
 			data, err := yaml.Marshal(struct {
 				Marks
 				Ours string `json:"kubexmMarks,omitempty"`
-			}{Marks{n.Labels, n.Spec.Taints}, n.Annotations[marked]})
+			}{Marks{n.Labels, annotated(n), n.Spec.Taints}, n.Annotations[marked]})
 			if err != nil {
 				return err
 			}
@@ -73,14 +74,30 @@ func (c *Client) DiffMarks(ctx context.Context, name string, marks Marks) (text 
 	return text, err
 }
 
+// annotated returns the annotations of a node that kubexm put there.
+func annotated(node *corev1.Node) map[string]string {
+	all := map[string]string{}
+	for _, mark := range strings.Fields(node.Annotations[marked]) {
+		if key, is := strings.CutPrefix(mark, "@"); is {
+			all[key] = node.Annotations[key]
+		}
+	}
+	return all
+}
+
 // put returns node as it is to be.
 func (m Marks) put(node *corev1.Node) *corev1.Node {
 	node = node.DeepCopy()
 	earlier := strings.Fields(node.Annotations[marked])
 	maps.DeleteFunc(node.Labels, func(key, _ string) bool { return slices.Contains(earlier, key) })
+	maps.DeleteFunc(node.Annotations, func(key, _ string) bool { return slices.Contains(earlier, "@"+key) })
 	ours := slices.Sorted(maps.Keys(m.Labels))
 	for _, key := range ours {
 		metav1.SetMetaDataLabel(&node.ObjectMeta, key, m.Labels[key])
+	}
+	for _, key := range slices.Sorted(maps.Keys(m.Annotations)) {
+		metav1.SetMetaDataAnnotation(&node.ObjectMeta, key, m.Annotations[key])
+		ours = append(ours, "@"+key)
 	}
 	for _, t := range m.Taints {
 		ours = append(ours, t.Key+":"+string(t.Effect))

@@ -12,6 +12,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/step/host"
 	"github.com/kubexm/kubexm/pkg/step/kubeadm"
 	"github.com/kubexm/kubexm/pkg/step/kubelet"
+	"github.com/kubexm/kubexm/pkg/step/loadbalancer"
 )
 
 // rolling sends hosts through a part one after the other, each when the control plane is well, before and after it.
@@ -56,18 +57,27 @@ func KubeadmConfig(c *cluster.Cluster, hosts []string) plan.Task {
 // LiveMasters keeps the API server, controller manager and scheduler of masters that run, one by one; and first the
 // member of etcd on each, where that is kubeadm's.
 func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
-	master := on("master", hosts, func(h string) []step.Step {
+	var master plan.Part = on("master", hosts, func(h string) []step.Step {
 		if c.Kubeadm() {
 			return slices.Concat(masterPKI(c, h)[:1], []step.Step{
 				kubeadm.ControlPlane(c, h, kubeadmEtcd(c, h), etcdClient(c, h)...), step.APIReady{API: c.API(h)},
 			}, kubeVIP(c, h))
 		}
-		var all []step.Step
-		for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"} {
-			all = append(all, controlplane.Programs(c, h, name))
-		}
-		return append(append(all, apiServerSteps(c, h)...), controlplane.ControllerManager(c, h), controlplane.Scheduler(c, h))
+		return append([]step.Step{controlplane.Programs(c, h, "kube-apiserver")}, apiServerSteps(c, h)...)
 	})
+	if _, holders := c.Split("kube-vip", hosts); holders != nil {
+		master = plan.Scope{Name: "address", Part: master, Begin: on("hand-over", holders, func(string) []step.Step {
+			return []step.Step{loadbalancer.HandOver()}
+		})}
+	}
+	if !c.Kubeadm() {
+		master = plan.Module{Parts: []plan.Part{master, on("controllers", hosts, func(h string) []step.Step {
+			return []step.Step{
+				controlplane.Programs(c, h, "kube-controller-manager"), controlplane.Programs(c, h, "kube-scheduler"), controlplane.Programs(c, h, "kubectl"),
+				controlplane.ControllerManager(c, h), controlplane.Scheduler(c, h),
+			}
+		})}}
+	}
 	if c.Spec.Etcd.Type != v1alpha1.TypeKubeadm {
 		return rolling(c, hosts, "", master)
 	}

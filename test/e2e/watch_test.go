@@ -34,8 +34,9 @@ type watcher struct {
 
 	mu      sync.Mutex
 	asked   int
-	good    []time.Time // when questions were asked that got an answer
-	written []string    // objects whose writing was acknowledged
+	failed  map[string]int // questions without an answer, by the reason
+	good    []time.Time    // when questions were asked that got an answer
+	written []string       // objects whose writing was acknowledged
 }
 
 // watch begins to watch.
@@ -55,7 +56,7 @@ func watch(t *testing.T, c *cluster) *watcher {
 	fresh := &http.Client{Timeout: time.Second, Transport: &http.Transport{TLSClientConfig: secure, DisableKeepAlives: true}}
 	c.relay(t)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	w := &watcher{client: client, calm: calm, cancel: cancel}
+	w := &watcher{client: client, calm: calm, cancel: cancel, failed: map[string]int{}}
 	run := fmt.Sprintf("watch-%d", time.Now().UnixNano())
 	w.busy.Go(func() { w.poll(ctx, fresh, conf.Host+"/readyz") })
 	w.busy.Go(func() { w.write(ctx, run) })
@@ -84,14 +85,18 @@ func (w *watcher) poll(ctx context.Context, client *http.Client, url string) {
 		w.mu.Unlock()
 		asked.Go(func() {
 			answer, err := client.Get(url)
-			if err != nil {
-				return
-			}
-			answer.Body.Close()
-			if answer.StatusCode == http.StatusOK {
-				w.mu.Lock()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			switch {
+			case err != nil:
+				w.failed[reason(err)]++
+			case answer.StatusCode != http.StatusOK:
+				w.failed[answer.Status]++
+			default:
 				w.good = append(w.good, at)
-				w.mu.Unlock()
+			}
+			if err == nil {
+				answer.Body.Close()
 			}
 		})
 		select {
@@ -99,6 +104,14 @@ func (w *watcher) poll(ctx context.Context, client *http.Client, url string) {
 		case <-tick.C:
 		}
 	}
+}
+
+// reason is the innermost error, which names no ports.
+func reason(err error) string {
+	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
+		err = inner
+	}
+	return err.Error()
 }
 
 // write creates objects, one after the other.
@@ -142,14 +155,19 @@ func (w *watcher) answered(t *testing.T) {
 
 // seen is what a watcher has seen.
 type seen struct {
-	gap           time.Duration // the longest time without an answer
-	asked, failed int           // questions, and those without an answer
-	kept, lost    int           // acknowledged writes that are there still, and are not
+	gap        time.Duration // the longest time without an answer
+	asked      int
+	failed     map[string]int // questions without an answer, by the reason
+	kept, lost int            // acknowledged writes that are there still, and are not
 }
 
 func (s seen) String() string {
-	return fmt.Sprintf("%d of %d questions failed, the API server was away for %.1f s; %d writes, %d of them lost",
-		s.failed, s.asked, s.gap.Seconds(), s.kept+s.lost, s.lost)
+	failed := 0
+	for _, n := range s.failed {
+		failed += n
+	}
+	return fmt.Sprintf("%d of %d questions failed %v, the API server was away for %.1f s; %d writes, %d of them lost",
+		failed, s.asked, s.failed, s.gap.Seconds(), s.kept+s.lost, s.lost)
 }
 
 // stop ends the watch. A write that is lost fails the test.
@@ -161,7 +179,7 @@ func (w *watcher) stop(t *testing.T) (s seen) {
 	for i := 1; i < len(w.good); i++ {
 		s.gap = max(s.gap, w.good[i].Sub(w.good[i-1]))
 	}
-	s.asked, s.failed = w.asked, w.asked-len(w.good)
+	s.asked, s.failed = w.asked, w.failed
 	maps, all := w.calm.CoreV1().ConfigMaps("default"), metav1.ListOptions{LabelSelector: "watch=yes"}
 	var list *corev1.ConfigMapList
 	settled(t, func() (err error) { list, err = maps.List(t.Context(), all); return err })

@@ -92,6 +92,6 @@ func unit(c *cluster.Cluster, host string, args map[string]string, reads ...step
 func Ready(c *cluster.Cluster, host string) []step.Step {
 	return []step.Step{
 		plan.On(plan.API, step.NodeReady{Node: host, API: c.AnyAPI()}),
-		plan.On(plan.API, step.Marked{Node: host, Marks: kube.Marks{Labels: c.Labels(host), Taints: c.Taints(host)}, API: c.AnyAPI()}),
+		plan.On(plan.API, step.Marked{Node: host, Marks: kube.Marks{Labels: c.Labels(host), Annotations: c.Host(host).Annotations, Taints: c.Taints(host)}, API: c.AnyAPI()}),
 	}
 }
