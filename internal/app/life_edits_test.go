@@ -38,7 +38,11 @@ var edits = map[string]change{
 		set:      `kubernetes: {apiServer: {certSANs: [api.example.com, 192.0.2.7]}}`,
 		restarts: "kube-apiserver@masters kube-controller-manager@masters kube-scheduler@masters", pods: "-", signs: true,
 	},
-	"API server volumes":           {set: `kubernetes: {apiServer: {extraVolumes: [{name: policy, hostPath: /etc/policy, mountPath: /etc/policy, readOnly: true, pathType: DirectoryOrCreate}]}}`, on: kubeadmPods, restarts: "kube-apiserver@masters"},
+	"API server volumes": {set: `kubernetes: {apiServer: {extraVolumes: [{name: policy, hostPath: /etc/policy, mountPath: /etc/policy, readOnly: true, pathType: DirectoryOrCreate}]}}`, on: kubeadmPods, restarts: "kube-apiserver@masters"},
+	"name of the endpoint": {
+		set:      `loadBalancer: {domain: api.example.com}`,
+		restarts: "kube-apiserver@masters kube-controller-manager@masters kube-scheduler@masters kubelet@nodes kube-proxy@nodes", pods: "-", signs: true,
+	},
 	"controller manager arguments": {set: `kubernetes: {controllerManager: {extraArgs: {node-monitor-period: 2s}}}`, restarts: "kube-controller-manager@masters"},
 	"scheduler arguments":          {set: `kubernetes: {scheduler: {extraArgs: {v: "4"}}}`, restarts: "kube-scheduler@masters"},
 	"feature gates": {

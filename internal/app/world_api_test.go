@@ -38,11 +38,14 @@ func (w *world) shared() bool {
 	return false
 }
 
-// named connects to where the name of the endpoint leads on a host.
-func (w *world) named(h *runnertest.Host) (net.Conn, error) {
+// endpoints are the names that the endpoint has in configurations.
+var endpoints = []string{"lb.kubexm.local", "api.example.com"}
+
+// named connects to where a name of the endpoint leads on a host.
+func (w *world) named(h *runnertest.Host, name string) (net.Conn, error) {
 	hosts, _ := h.Get("/etc/hosts")
 	for l := range strings.Lines(hosts) {
-		if ip, ok := strings.CutSuffix(strings.TrimSpace(l), " lb.kubexm.local"); ok {
+		if ip, ok := strings.CutSuffix(strings.TrimSpace(l), " "+name); ok {
 			return h.Dial(w.Context(), "tcp", ip+":6443")
 		}
 	}
@@ -63,8 +66,7 @@ func (w *world) balanced(there bool) (net.Conn, error) {
 
 // serve runs the API server with the certificates on the host, and lets all hosts reach it.
 func (w *world) serve(h *runnertest.Host) error {
-	pair, ca, err := serving(w, h)
-	if err != nil {
+	if _, _, err := serving(w, h); err != nil {
 		return err
 	}
 	w.mu.Lock()
@@ -75,8 +77,14 @@ func (w *world) serve(h *runnertest.Host) error {
 		w.mu.Unlock()
 		return errors.New("etcd does not answer")
 	}
-	dial := w.api.Dialer(mutual(pair, ca))
-	connect := func() (net.Conn, error) { return dial(context.Background(), "", "") }
+	api := w.api
+	connect := func() (net.Conn, error) { // it reads its certificate anew
+		pair, ca, err := serving(w, h)
+		if err != nil {
+			return nil, err
+		}
+		return api.Dialer(mutual(pair, ca))(context.Background(), "", "")
+	}
 	w.servers[h.Name] = connect
 	w.mu.Unlock()
 	for _, from := range w.hosts {

@@ -92,7 +92,9 @@ func newWorld(t testing.TB, config, mirrors string) *world {
 	}
 	for _, h := range w.hosts {
 		h.Serve("127.0.0.1:6443", func() (net.Conn, error) { return w.balanced(proxying(h)) })
-		h.Serve("lb.kubexm.local:6443", func() (net.Conn, error) { return w.named(h) })
+		for _, name := range endpoints {
+			h.Serve(name+":6443", func() (net.Conn, error) { return w.named(h, name) })
+		}
 		h.Blocked = map[string]string{vip + ":6443": "No route to host"} // nobody has it yet
 		h.Serve(vip+":6443", func() (net.Conn, error) { return w.balanced(w.shared()) })
 	}

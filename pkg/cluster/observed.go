@@ -177,14 +177,34 @@ func (c *Cluster) mark(service string) string {
 	return service
 }
 
-// LedTo is where the name of the endpoint leads on a host now; empty: it is not known there.
-func (c *Cluster) LedTo(host string) string { return c.FactsOf(host).Names[c.Spec.LoadBalancer.Domain] }
+// LedTo is where the name of the endpoint, or its former name, leads on a host now; empty: it is not known there.
+func (c *Cluster) LedTo(host string) string {
+	names := c.FactsOf(host).Names
+	for _, n := range append([]string{c.Spec.LoadBalancer.Domain}, c.FormerNames(host)...) {
+		if names[n] != "" {
+			return names[n]
+		}
+	}
+	return ""
+}
 
-// Moved returns the hosts on which the name of the endpoint leads elsewhere than it is to lead.
+// FormerNames returns the names by which programs of a host still call the endpoint, after it was renamed.
+func (c *Cluster) FormerNames(host string) (former []string) {
+	facts := c.FactsOf(host)
+	for _, s := range facts.Servers {
+		name, _, _ := net.SplitHostPort(s)
+		if facts.Names[name] != "" && name != c.Spec.LoadBalancer.Domain && !slices.Contains(former, name) {
+			former = append(former, name)
+		}
+	}
+	return former
+}
+
+// Moved returns the hosts on which the name of the endpoint leads elsewhere than it is to lead, or has a former name.
 func (c *Cluster) Moved() []string {
 	return slices.DeleteFunc(c.Hosts(v1alpha1.Roles()...), func(h string) bool {
 		at := c.LedTo(h)
-		return at == "" || at == c.EndpointIP(h)
+		return at == "" || at == c.EndpointIP(h) && c.FormerNames(h) == nil
 	})
 }
 

@@ -170,7 +170,7 @@ func roles(was, is any, others ...v1alpha1.Role) Policy {
 }
 
 func (d *differ) leaf(path, was, is string, p Policy) {
-	if was == "" && p.Way == Refuse { // it is made, not changed
+	if (was == "" || is == "") && p.Way == Refuse { // it is made or taken away with what it is for, not changed
 		p = Policy{Way: Converge, Erased: p.Erased}
 	}
 	switch {

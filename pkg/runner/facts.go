@@ -53,6 +53,7 @@ type Facts struct {
 	Filled         []string          `json:"filled"`       // directories asked about that hold something
 	Env            map[string]string `json:"env"`          // kubexm's own record on the host: cluster=NAME, id=pin of its authority
 	Names          map[string]string `json:"names"`        // in /etc/hosts, and where each leads
+	Servers        []string          `json:"servers"`      // that the kubeconfigs below /etc/kubernetes lead to: "lb.kubexm.local:6443"
 	Inventory      []string          `json:"inventory"`    // what kubexm made there, see Inventory; of a host that has none, what its ledger lists
 
 	Tried map[string]string `json:"-"` // addresses that the host tried, and why they are out of reach: see Reach
@@ -202,6 +203,10 @@ func parseFacts(out string) *Facts {
 	}
 	for _, l := range sec["addresses"] {
 		f.address(l)
+	}
+	for _, l := range sec["servers"] {
+		_, server, _ := strings.Cut(l, "https://")
+		f.Servers = append(f.Servers, server)
 	}
 	f.network(sec)
 	f.services(sec)

@@ -2,6 +2,7 @@ package step
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -127,6 +128,11 @@ type APIReady struct {
 }
 
 func (APIReady) String() string { return "wait for the API server" }
+
+// MarshalJSON tells which one.
+func (a APIReady) MarshalJSON() ([]byte, error) {
+	return json.Marshal(map[string]string{"at": a.API.Address})
+}
 
 // Precheck asks once.
 func (a APIReady) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {

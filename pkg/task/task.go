@@ -92,7 +92,11 @@ func etcdTask(c *cluster.Cluster, hosts []string) plan.Task {
 // KubeadmPrograms puts kubeadm and a kubelet that waits for it on nodes.
 func KubeadmPrograms(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("programs", hosts, func(h string) []step.Step {
-		return []step.Step{kubeadm.Programs(c, h), kubelet.Programs(c, h), kubelet.Joined(c, h), kubelet.Prepared(c, h), kubeadm.Leftovers{}}
+		all := []step.Step{kubeadm.Programs(c, h), kubelet.Programs(c, h), kubelet.Joined(c, h), kubelet.Prepared(c, h), kubeadm.Leftovers{}}
+		if c.FormerNames(h) != nil {
+			all = append(all, kubeadm.Renamed(c))
+		}
+		return all
 	})
 }
 

@@ -134,9 +134,7 @@ func life(t *testing.T, row int) {
 	c := newCluster(t, row, where{}, impatient)
 	c.create(t).ok(t)
 	defer c.remove(t)
-	defer func() {
-		the.on(t, c.workers()[0], "systemctl stop relay; systemctl reset-failed relay 2>/dev/null || true")
-	}()
+	defer c.unrelay(t)
 	for _, n := range c.kubelets() {
 		must(t, the.bed.Load(t.Context(), n, smoke.Image))
 	}
@@ -155,6 +153,17 @@ func life(t *testing.T, row int) {
 // lives changes a cluster while it is used.
 func (c *cluster) lives(t *testing.T, e change) {
 	defer timed(t)()
+	if c.renamed = strings.Contains(e.name, "name of"); c.renamed {
+		c.unrelay(t)
+		defer c.unrelay(t)
+	}
+	was, err := os.ReadFile(c.file)
+	must(t, err)
+	t.Cleanup(func() {
+		if t.Failed() { // the next edit is one of its own
+			must(t, os.WriteFile(c.file, was, 0o600))
+		}
+	})
 	c.change(t, e.edits...)
 	before := c.starts(t)
 	w := watch(t, c)

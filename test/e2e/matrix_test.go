@@ -153,9 +153,7 @@ func (c *cluster) misfortunes() (all []misfortune) {
 // breaks lets each misfortune happen, watches the API server meanwhile as users on the
 // worker see it, and waits until the cluster is whole again.
 func breaks(t *testing.T, c *cluster) {
-	defer func() {
-		the.on(t, c.workers()[0], "systemctl stop relay; systemctl reset-failed relay 2>/dev/null || true")
-	}()
+	defer c.unrelay(t)
 	for _, m := range c.misfortunes() {
 		t.Run(m.name, func(t *testing.T) {
 			w := watch(t, c)

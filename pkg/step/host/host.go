@@ -25,12 +25,13 @@ func Record(c *cluster.Cluster, host string) step.Step {
 }
 
 // Hosts keeps the names of all hosts, of the API endpoint, of the private registry and of the
-// configuration's further hosts in /etc/hosts. The name of the endpoint stays where it leads until Endpoint turns it. kubeadm joins
+// configuration's further hosts in /etc/hosts. The name of the endpoint stays where it leads, and a former name of it stays, until
+// Endpoint turns them. kubeadm joins
 // a host through another master; when the file joined is there the name of the endpoint leads where it is to lead.
 func Hosts(c *cluster.Cluster, host, joined string) step.Step {
 	_, live := c.SplitNodes([]string{host})
 	if at := c.LedTo(host); at != "" && (live != nil || !c.IsNode(host)) {
-		return hosts(c, at)
+		return hosts(c, at, c.FormerNames(host)...)
 	}
 	block := hosts(c, c.EndpointIP(host))
 	if master := c.IP(c.AnyMaster()); c.Kubeadm() && c.IsNode(host) && c.EndpointIP(host) != master {
@@ -42,10 +43,10 @@ func Hosts(c *cluster.Cluster, host, joined string) step.Step {
 // Endpoint lets the name of the endpoint lead where it is to lead on a host.
 func Endpoint(c *cluster.Cluster, host string) step.Step { return hosts(c, c.EndpointIP(host)) }
 
-func hosts(c *cluster.Cluster, endpoint string) step.Block {
+func hosts(c *cluster.Cluster, endpoint string, former ...string) step.Block {
 	return step.Block{
 		Path: "/etc/hosts", Begin: "# BEGIN KubeXM Managed Block", End: "# END KubeXM Managed Block",
-		Content: hostLines(c, endpoint), Mode: 0o644,
+		Content: hostLines(c, endpoint, former...), Mode: 0o644,
 	}
 }
 
@@ -65,13 +66,15 @@ for id in $(crictl ps -q --label io.kubernetes.pod.uid="$uid" --name "^$name$");
 	}, step.Options{Timeout: 5 * time.Minute})
 }
 
-func hostLines(c *cluster.Cluster, endpoint string) []byte {
+func hostLines(c *cluster.Cluster, endpoint string, former ...string) []byte {
 	var lines bytes.Buffer
 	for i := range c.Spec.Hosts {
 		h := &c.Spec.Hosts[i]
 		fmt.Fprintf(&lines, "%s %s.%s.%s %s\n", h.InternalAddress, h.Name, c.Name, c.Spec.Kubernetes.DNSDomain, h.Name)
 	}
-	fmt.Fprintf(&lines, "%s %s\n", endpoint, c.Spec.LoadBalancer.Domain)
+	for _, name := range append([]string{c.Spec.LoadBalancer.Domain}, former...) {
+		fmt.Fprintf(&lines, "%s %s\n", endpoint, name)
+	}
 	if registry := c.RegistryHost(); registry != "" {
 		fmt.Fprintf(&lines, "%s %s\n", c.IP(registry), c.RegistryDomain())
 	}

@@ -297,3 +297,14 @@ func reset(r *runner.Runner) func(context.Context) error {
 
 // Reset is the script that takes back what kubeadm did on a host.
 const Reset = "{ " + exclusive + "reset --force --cri-socket " + containerdSocket + "; } >&2; rm -f " + Done + " " + joinPath + " " + discoveryPath
+
+// Renamed lets kubeconfigs that kubeadm and the kubelet made call the endpoint by its name of now: nobody writes them anew.
+func Renamed(c *cluster.Cluster) step.Step {
+	const server = "server: https://[^:/]*[a-z][^:/]*:" // addresses of masters stay
+	stale := fmt.Sprintf(`stale() { for f in /etc/kubernetes/*.conf; do if grep -qs '%s' "$f" && ! grep -q 'server: https://%s:' "$f"; then echo "$f"; fi; done; }
+`, server, c.Spec.LoadBalancer.Domain)
+	return step.Command{
+		What: "kubeconfigs call " + c.Spec.LoadBalancer.Domain, Unless: stale + `[ -z "$(stale)" ]`,
+		Run: stale + fmt.Sprintf("for f in $(stale); do sed -i 's|%s|server: https://%s:|' \"$f\"; done\nsystemctl restart kubelet", server, c.Spec.LoadBalancer.Domain),
+	}
+}

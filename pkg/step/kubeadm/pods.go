@@ -109,7 +109,7 @@ func EtcdMember(c *cluster.Cluster, host string, etcd Etcd) step.Step {
 }
 
 func pods(c *cluster.Cluster, host string, p Pods) step.Step {
-	p.Name = c.Spec.LoadBalancer.Domain
+	p.Name = append(c.FormerNames(host), c.Spec.LoadBalancer.Domain)[0]
 	others := slices.DeleteFunc(slices.Clone(c.Observed.AnyAPI()), func(h string) bool { return h == host })
 	if len(others) > 0 {
 		p.Detour = c.IP(others[len(others)-1])
