@@ -58,7 +58,7 @@ func watch(t *testing.T, c *cluster) *watcher {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	w := &watcher{client: client, calm: calm, cancel: cancel, failed: map[string]int{}}
 	run := fmt.Sprintf("watch-%d", time.Now().UnixNano())
-	w.busy.Go(func() { w.poll(ctx, fresh, conf.Host+"/readyz") })
+	w.busy.Go(func() { w.poll(ctx, fresh, conf.Host+"/api/v1/namespaces/default") })
 	w.busy.Go(func() { w.write(ctx, run) })
 	t.Cleanup(cancel)
 	w.until(t, 500*time.Millisecond)
