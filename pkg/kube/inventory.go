@@ -70,13 +70,26 @@ func (c *Client) ApplySet(ctx context.Context, name string, objs ...*unstructure
 	return c.record(ctx, s.key, both, s.wanted)
 }
 
+// OtherSets returns the names under which ApplySet has recorded objects, but for those that are given.
+func (c *Client) OtherSets(ctx context.Context, names ...string) (others []string, err error) {
+	recorded, err := c.recorded(ctx)
+	for key := range recorded {
+		if !slices.ContainsFunc(names, func(n string) bool { return setKey(n) == key }) {
+			others = append(others, key)
+		}
+	}
+	return sorted(others), err
+}
+
+func setKey(name string) string { return strings.ReplaceAll(name, " ", "-") }
+
 // set finds what is to be done about what a set had applied before.
 func (c *Client) set(ctx context.Context, name string, objs []*unstructured.Unstructured) (*set, error) {
 	recorded, err := c.recorded(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &set{key: strings.ReplaceAll(name, " ", "-")}
+	s := &set{key: setKey(name)}
 	s.was = recorded[s.key]
 	wanted := map[string]bool{}
 	for _, obj := range objs {

@@ -47,6 +47,48 @@ func (a Apply) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) 
 	return &Change{Diff: diff, Run: func(ctx context.Context) error { return client.ApplySet(ctx, a.What, objects...) }}, nil
 }
 
+// Owns is that it applies objects, see Unapplied.
+func (a Apply) Owns() ([]string, error) { return []string{a.What}, nil }
+
+// Unapplied removes the objects that an Apply has applied which is no part of the plan any more.
+type Unapplied struct {
+	Wanted []string    // what there are Applies of
+	API    kube.Access `json:"-"`
+}
+
+func (Unapplied) String() string { return "no objects of what is no longer wanted" }
+
+// Precheck asks the API server what was applied.
+func (u Unapplied) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
+	client, err := Kube(r, u.API)
+	if err != nil {
+		return nil, err
+	}
+	names, err := client.OtherSets(ctx, u.Wanted...)
+	if err != nil || names == nil {
+		return nil, err
+	}
+	var text strings.Builder
+	for _, name := range names {
+		diff, err := client.DiffSet(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		text.WriteString(diff)
+	}
+	if text.Len() == 0 { // what is left of them has objects of others
+		return nil, nil
+	}
+	return &Change{Diff: text.String(), Run: func(ctx context.Context) error {
+		for _, name := range names {
+			if err := client.ApplySet(ctx, name); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}, nil
+}
+
 // RolledOut waits until workloads do what they are there for.
 type RolledOut struct {
 	What    string

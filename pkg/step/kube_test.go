@@ -113,6 +113,36 @@ func TestApplyPrunes(t *testing.T) {
 	}
 }
 
+// TestUnapplied takes a step out of the plan: the next plan removes what it has applied, and nothing else.
+func TestUnapplied(t *testing.T) {
+	h, access := served(t, kubetest.New())
+	parts := strings.Split(objects, "---")
+	agent, other := step.Apply{What: "the agent", API: access, Objects: step.Content(parts[1])}, step.Apply{What: "other", API: access, Objects: step.Content(parts[0])}
+	for _, s := range []step.Step{agent, other} {
+		if err := apply(t, h, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if change := check(t, h, step.Unapplied{Wanted: []string{"the agent", "other"}, API: access}); change != nil {
+		t.Errorf("all is wanted: %s", change.Diff)
+	}
+	less := step.Unapplied{Wanted: []string{"other"}, API: access}
+	if change := check(t, h, less); change == nil || change.Diff != "- DaemonSet kube-system/agent\n" {
+		t.Fatalf("got %+v", change)
+	}
+	if err := apply(t, h, less); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		step step.Step
+		left bool
+	}{{less, false}, {agent, true}, {other, false}} {
+		if change := check(t, h, c.step); (change != nil) != c.left {
+			t.Errorf("%s, afterwards: %+v", c.step, change)
+		}
+	}
+}
+
 func TestWaitForNode(t *testing.T) {
 	api := kubetest.New()
 	api.AddNode("node1", false)

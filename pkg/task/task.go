@@ -285,10 +285,13 @@ func AddonsReady(c *cluster.Cluster) plan.Task {
 	})
 }
 
-// Pruned takes from hosts what an earlier configuration, or an earlier kubexm, has made there, and what no step of the parts
+// Pruned takes from hosts, and from the API, what an earlier configuration, or an earlier kubexm, has made there, and what no step of the parts
 // before this one owns any more.
 func Pruned(c *cluster.Cluster, hosts []string) plan.Part {
-	return plan.Late{Name: "prune", Hosts: hosts, Steps: func(h string, owned []string) []step.Step {
+	return plan.Late{Name: "prune", Hosts: append(slices.Clone(hosts), plan.API), Steps: func(h string, owned []string) []step.Step {
+		if h == plan.API {
+			return []step.Step{step.Unapplied{Wanted: owned, API: c.AnyAPI()}}
+		}
 		f := c.Facts[h]
 		if f == nil || owned == nil { // not asked, or left alone
 			return nil

@@ -171,7 +171,7 @@ func (c *cluster) lives(t *testing.T, e change) {
 	w.until(t, time.Second)
 	seen := w.stop(t)
 	t.Logf("%d of %d steps changed in %.0f s; %s", done.result.Summary.Changed, done.result.Summary.Total, done.took.Seconds(), seen)
-	if done.result.Summary.Changed == 0 {
+	if done.result.Summary.Changed == 0 && !strings.Contains(e.name, "validity") { // certificates that are good stay
 		t.Error("nothing changed")
 	}
 	if e.away > 0 && seen.gap > e.away {

@@ -68,10 +68,12 @@ func watch(t *testing.T, c *cluster) *watcher {
 // relay lets the worker lead us to where it is led itself, by the name of the endpoint.
 func (c *cluster) relay(t *testing.T) {
 	t.Helper()
-	const renamed = `SYSTEM:'n=lb.kubexm.local; grep -q " $n$" /etc/hosts || n=api.kubexm.local; exec socat - TCP:$n:6443,connect-timeout=1'`
+	const renamed = `#!/bin/sh
+n=lb.kubexm.local; grep -q " $n$" /etc/hosts || n=api.kubexm.local; exec socat - TCP:$n:6443,connect-timeout=1`
 	to := "TCP:lb.kubexm.local:6443,connect-timeout=1"
 	if c.renamed {
-		to = renamed
+		the.on(t, c.workers()[0], "cat >/run/relay <<'END'\n"+renamed+"\nEND\nchmod 755 /run/relay")
+		to = "EXEC:/run/relay"
 	}
 	the.on(t, c.workers()[0], "systemctl is-active -q relay || systemd-run -q --unit relay socat TCP-LISTEN:"+relay+
 		",fork,reuseaddr "+to+"; until ss -Hltn | grep -q :"+relay+"; do sleep 0.1; done")
@@ -80,7 +82,7 @@ func (c *cluster) relay(t *testing.T) {
 // unrelay ends that.
 func (c *cluster) unrelay(t *testing.T) {
 	t.Helper()
-	the.on(t, c.workers()[0], "systemctl stop relay; systemctl reset-failed relay 2>/dev/null || true")
+	the.on(t, c.workers()[0], "systemctl stop relay; systemctl reset-failed relay 2>/dev/null; rm -f /run/relay")
 }
 
 // poll asks on a new connection each time.
