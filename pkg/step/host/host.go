@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/runner"
@@ -50,20 +49,17 @@ func hosts(c *cluster.Cluster, endpoint string, former ...string) step.Block {
 	}
 }
 
-// PodHosts starts the containers anew that call the API server from the host's network and
-// were made before its name led to where it leads now: the kubelet gives each container a
-// copy of /etc/hosts when it makes it.
+// PodHosts turns the name of the endpoint in the copies of /etc/hosts that pods on the host's network have: the kubelet makes a
+// copy when it starts a container. It is a file that is mounted, so that it is written in place, and no container starts anew.
 func PodHosts(c *cluster.Cluster, host string) step.Step {
-	const stale = `stale() { for f in /var/lib/kubelet/pods/*/etc-hosts; do for n in kube-proxy kube-flannel; do
-if [ -d "${f%%/*}/containers/$n" ] && grep -q ' %[1]s$' "$f" && ! grep -qxF '%[2]s %[1]s' "$f"; then d=${f%%/*}; echo "$n ${d##*/}"; fi; done; done; }
-`
-	look := fmt.Sprintf(stale, c.Spec.LoadBalancer.Domain, c.EndpointIP(host))
-	return step.With(step.Command{
+	name, line := c.Spec.LoadBalancer.Domain, c.EndpointIP(host)+" "+c.Spec.LoadBalancer.Domain
+	stale := fmt.Sprintf(`stale() { for f in /var/lib/kubelet/pods/*/etc-hosts; do if grep -qs ' %s$' "$f" && ! grep -qxF '%s' "$f"; then echo "$f"; fi; done; }
+`, name, line)
+	return step.Command{
 		What:   "pods know the API server",
-		Unless: look + `[ -z "$(stale)" ]`,
-		Run: look + `while s=$(stale); [ -n "$s" ]; do echo "$s" | while read -r name uid; do
-for id in $(crictl ps -q --label io.kubernetes.pod.uid="$uid" --name "^$name$"); do crictl stop "$id" >/dev/null; done; done; sleep 0.5; done`,
-	}, step.Options{Timeout: 5 * time.Minute})
+		Unless: stale + `[ -z "$(stale)" ]`,
+		Run:    stale + fmt.Sprintf(`stale | while read -r f; do t=$(sed 's/^[0-9.]* %s$/%s/' "$f"); printf '%%s\n' "$t" >"$f"; done`, name, line),
+	}
 }
 
 func hostLines(c *cluster.Cluster, endpoint string, former ...string) []byte {
