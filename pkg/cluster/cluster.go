@@ -136,13 +136,13 @@ func (c *Cluster) Control() []string {
 // kubexm talks to the API.
 func (c *Cluster) FirstMaster() string { return c.Masters()[0] }
 
-// Members returns the hosts that say themselves that they belong to this cluster, by its ID and its name: those on
+// Touched returns the hosts that say themselves that they belong to this cluster, by its ID and its name: those on
 // which kubexm has begun its work. Where the cluster's ID is lost its name alone counts.
-func (c *Cluster) Members() []string {
-	return slices.DeleteFunc(c.All(), func(h string) bool { return !c.member(c.FactsOf(h)) })
+func (c *Cluster) Touched() []string {
+	return slices.DeleteFunc(c.All(), func(h string) bool { return !c.touched(c.FactsOf(h)) })
 }
 
-func (c *Cluster) member(f *runner.Facts) bool {
+func (c *Cluster) touched(f *runner.Facts) bool {
 	id, err := c.recorded()
 	return f.Env["cluster"] == c.Name && (err != nil || id == "" || f.Env["id"] == id)
 }

@@ -20,8 +20,8 @@ import (
 // ExternalEtcd looks at an etcd that kubexm does not run from the masters that are not part of the cluster yet, and
 // finds what would make them fail.
 func ExternalEtcd(ctx context.Context, c *cluster.Cluster, hosts map[string]*runner.Runner) (found []cluster.Finding) {
-	members := c.Members()
-	masters := slices.DeleteFunc(c.Masters(), func(h string) bool { return slices.Contains(members, h) || c.Facts[h] == nil })
+	touched := c.Touched()
+	masters := slices.DeleteFunc(c.Masters(), func(h string) bool { return slices.Contains(touched, h) || c.Facts[h] == nil })
 	if !c.ExternalEtcd() || len(masters) == 0 {
 		return nil
 	}

@@ -65,7 +65,7 @@ func Apply(c *cluster.Cluster) plan.Pipeline {
 // Delete takes a cluster off its machines, all at once. A machine that kubexm has
 // not worked on is left alone, whatever runs there.
 func Delete(c *cluster.Cluster) plan.Pipeline {
-	return plan.Pipeline{Name: "delete", Parts: []plan.Part{task.Clean(c, c.Members())}}
+	return plan.Pipeline{Name: "delete", Parts: []plan.Part{task.Clean(c, c.Touched())}}
 }
 
 // Download fetches what clusters need into the store, and then does what there is to
