@@ -119,16 +119,16 @@ func (c *Cluster) Workers() []string {
 // SpareWorkers returns the workers that the control plane does without: they are neither
 // members of etcd nor the registry.
 func (c *Cluster) SpareWorkers() []string {
-	control := c.Control()
+	control := c.ControlPlaneHosts()
 	return slices.DeleteFunc(c.Workers(), func(n string) bool { return slices.Contains(control, n) })
 }
 
 // Etcd returns the hosts that are etcd members.
 func (c *Cluster) Etcd() []string { return c.Hosts(v1alpha1.RoleEtcd) }
 
-// Control returns the hosts that the control plane needs: masters, etcd members, and the
+// ControlPlaneHosts returns the hosts that the control plane needs: masters, etcd members, and the
 // registry that its images come from.
-func (c *Cluster) Control() []string {
+func (c *Cluster) ControlPlaneHosts() []string {
 	return c.Hosts(v1alpha1.RoleMaster, v1alpha1.RoleEtcd, v1alpha1.RoleRegistry)
 }
 

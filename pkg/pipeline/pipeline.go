@@ -24,7 +24,7 @@ func Create(c *cluster.Cluster) plan.Pipeline {
 		plan.Parallel{
 			downloads.Opens(task.Download(c)),
 			plan.Module{Parts: []plan.Part{
-				prepared.Opens(task.Prepare(c, c.Control())),
+				prepared.Opens(task.Prepare(c, c.ControlPlaneHosts())),
 				plan.Parallel{module.Registry(c, downloads, pushed), module.Masters(c, downloads, pushed, api)},
 			}},
 			module.Spare(c, plan.PerHost{task.Prepare(c, workers), module.Machines(c, workers, downloads, pushed), module.Join(c, workers, api)}),
