@@ -223,6 +223,14 @@ func (c *Cluster) Kubeadm() bool { return c.Spec.Kubernetes.Type == v1alpha1.Typ
 // ExternalEtcd reports whether the cluster uses an etcd that kubexm does not run.
 func (c *Cluster) ExternalEtcd() bool { return c.Spec.Etcd.Type == v1alpha1.TypeExternal }
 
+// EtcdEndpoint is how the API server of a master reaches etcd, in the form of kubeadm's etcd.external.
+type EtcdEndpoint struct {
+	Endpoints []string `json:"endpoints"` // URLs of the members
+	CAFile    string   `json:"caFile"`
+	CertFile  string   `json:"certFile"`
+	KeyFile   string   `json:"keyFile"`
+}
+
 // EtcdClient is with what API servers call the external etcd.
 func (c *Cluster) EtcdClient() config.EtcdClient {
 	client, err := config.ReadEtcdClient(c.Spec.Etcd.External)
