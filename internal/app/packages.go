@@ -102,7 +102,7 @@ func (s *session) tryPackages(ctx context.Context) ([]cluster.Finding, error) {
 // lackedPackages asks one host.
 func (s *session) lackedPackages(ctx context.Context, host string) (cluster.Finding, error) {
 	var lacked []string
-	f := cluster.Finding{Host: host, Check: cluster.PackagesCheck, Error: true, Needed: "them on the host, or in the store, as nothing is to be fetched"}
+	f := cluster.Finding{Host: host, Check: cluster.PackagesCheck, Severity: cluster.SeverityError, Needed: "them on the host, or in the store, as nothing is to be fetched"}
 	for _, st := range task.Packages(s.cluster, host) {
 		p, ok := step.Unwrap(st).(step.Packages)
 		if !ok {

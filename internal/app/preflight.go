@@ -32,7 +32,7 @@ type PreflightError struct{ Findings []cluster.Finding }
 func Summary(findings []cluster.Finding) string {
 	var errs, warnings int
 	for _, f := range findings {
-		if f.Error {
+		if f.Severity == cluster.SeverityError {
 			errs++
 		} else {
 			warnings++
@@ -57,7 +57,7 @@ func (e *PreflightError) Error() string {
 	b.WriteString(e.Title() + ":")
 	for _, f := range e.Findings {
 		check := f.Check
-		if !f.Error {
+		if f.Severity == cluster.SeverityWarning {
 			check += " (warning)"
 		}
 		fmt.Fprintf(&b, "\n  %s  %s: found %s; needed: %s; fix: %s", f.Host, check, f.Found, f.Needed, f.Fix)
@@ -67,7 +67,7 @@ func (e *PreflightError) Error() string {
 
 // Unfit is the error of findings, nil when none is one.
 func Unfit(findings []cluster.Finding) error {
-	if !slices.ContainsFunc(findings, func(f cluster.Finding) bool { return f.Error }) {
+	if !slices.ContainsFunc(findings, func(f cluster.Finding) bool { return f.Severity == cluster.SeverityError }) {
 		return nil
 	}
 	err := fault.Advise(&PreflightError{findings}, "mend the hosts, or leave a check out with --skip-preflight=NAME")
@@ -99,10 +99,13 @@ func Preflight(ctx context.Context, o Options) (*Fitness, error) {
 	}
 	is := &Fitness{Cluster: s.config.Metadata.Name, Hosts: len(s.config.Spec.Hosts), Findings: []cluster.Finding{}}
 	for _, e := range failed {
+		severity := cluster.SeverityError
+		if slices.Contains(s.cluster.Missing(), e.Host) {
+			severity = cluster.SeverityWarning
+		}
 		is.Findings = append(is.Findings, cluster.Finding{
 			Host: e.Host, Check: "connectivity", Found: e.Err.Error(), Needed: "a log-in by SSH, and rights of root",
-			Error: !slices.Contains(s.cluster.Missing(), e.Host),
-			Fix:   cmp.Or(fault.Advice(e.Err), "see whether the machine is up and lets you log in"),
+			Severity: severity, Fix: cmp.Or(fault.Advice(e.Err), "see whether the machine is up and lets you log in"),
 		})
 	}
 	found, err := s.findings(ctx)
@@ -144,7 +147,7 @@ func (s *session) tryStore(ctx context.Context) []cluster.Finding {
 		}
 	}
 	found := cluster.Finding{
-		Host: plan.Control, Check: cluster.StoreCheck, Error: true, Needed: "all that the cluster is made of, as nothing is to be fetched",
+		Host: plan.Control, Check: cluster.StoreCheck, Severity: cluster.SeverityError, Needed: "all that the cluster is made of, as nothing is to be fetched",
 		Fix: "on a machine with internet: kubexm download" + s.which() + s.systems() + " --export; bring its file here, then: kubexm import FILE" + s.where(),
 	}
 	switch {

@@ -96,7 +96,7 @@ func fill(store *resource.Store, file string) error {
 		if _, err := store.Fetch(context.Background(), i.Artifact, nil); err != nil {
 			return err
 		}
-		if _, err := store.Members(context.Background(), i.Artifact); err != nil {
+		if _, err := store.Programs(context.Background(), i.Artifact); err != nil {
 			return err
 		}
 	}

@@ -197,7 +197,7 @@ func TestExternalEtcd(t *testing.T) {
 				var b strings.Builder
 				for _, f := range is.Findings {
 					if f.Check == cluster.EtcdCheck {
-						fmt.Fprintf(&b, "%s (error: %t)\nfound: %s\nneeded: %s\nfix: %s\n\n", f.Host, f.Error, f.Found, f.Needed, f.Fix)
+						fmt.Fprintf(&b, "%s (%s)\nfound: %s\nneeded: %s\nfix: %s\n\n", f.Host, f.Severity, f.Found, f.Needed, f.Fix)
 					}
 				}
 				golden.Equal(t, b.String())

@@ -100,15 +100,12 @@ func findings(all []cluster.Finding, st style.Style, width int) string {
 		rows[at].hosts = append(rows[at].hosts, host)
 	}
 	slices.SortStableFunc(rows, func(a, b *row) int {
-		if a.Error != b.Error {
-			return map[bool]int{true: -1, false: 1}[a.Error]
-		}
-		return cmp.Compare(a.Check, b.Check)
+		return cmp.Or(cmp.Compare(a.Severity, b.Severity), cmp.Compare(a.Check, b.Check))
 	})
 	cells := [][]string{head(st.Dim, "HOST", "CHECK", "FOUND", "NEEDED", "HOW TO FIX")}
 	for _, r := range rows {
 		check, paint := st.Bold.String(r.Check), st.Bad
-		if !r.Error {
+		if r.Severity == cluster.SeverityWarning {
 			check, paint = r.Check+" (warning)", st.Warn
 		}
 		cells = append(cells, []string{human.Names(r.hosts, 3), check, paint.String(oneLine(r.Found)), r.Needed, oneLine(r.Fix)})

@@ -17,15 +17,15 @@ func unfit() []cluster.Finding {
 	for i := 1; i <= 6; i++ {
 		host := fmt.Sprintf("node%d", i)
 		all = append(all,
-			cluster.Finding{Host: host, Check: "memory", Found: "900 MiB of memory", Needed: "at least 1800 MiB of memory", Fix: "give the machine more memory", Error: true},
-			cluster.Finding{Host: host, Check: "cgroup", Found: "cgroup v1", Needed: "cgroup v2", Fix: "boot with systemd.unified_cgroup_hierarchy=1"})
+			cluster.Finding{Host: host, Check: "memory", Found: "900 MiB of memory", Needed: "at least 1800 MiB of memory", Fix: "give the machine more memory", Severity: cluster.SeverityError},
+			cluster.Finding{Host: host, Check: "cgroup", Found: "cgroup v1", Needed: "cgroup v2", Fix: "boot with systemd.unified_cgroup_hierarchy=1", Severity: cluster.SeverityWarning})
 	}
 	for _, host := range []string{"node2", "node3"} {
-		all = append(all, cluster.Finding{Host: host, Check: "unique-machine-id", Found: "machine-id 0123 on node2, node3", Needed: "a machine-id that no other host has", Fix: "systemd-machine-id-setup", Error: true})
+		all = append(all, cluster.Finding{Host: host, Check: "unique-machine-id", Found: "machine-id 0123 on node2, node3", Needed: "a machine-id that no other host has", Fix: "systemd-machine-id-setup", Severity: cluster.SeverityError})
 	}
 	return append(all,
-		cluster.Finding{Host: "node1", Check: "ports", Found: "port 6443 (by nginx), 2379 (by etcd) taken", Needed: "the port free", Fix: "stop what listens there", Error: true},
-		cluster.Finding{Host: "node7", Check: "connectivity", Found: "cannot log in:\n\x1b[2Jpassword refused", Needed: "a log-in by SSH", Fix: "check the password\nor the key", Error: true},
+		cluster.Finding{Host: "node1", Check: "ports", Found: "port 6443 (by nginx), 2379 (by etcd) taken", Needed: "the port free", Fix: "stop what listens there", Severity: cluster.SeverityError},
+		cluster.Finding{Host: "node7", Check: "connectivity", Found: "cannot log in:\n\x1b[2Jpassword refused", Needed: "a log-in by SSH", Fix: "check the password\nor the key", Severity: cluster.SeverityError},
 	)
 }
 
@@ -43,7 +43,7 @@ func TestPreflight(t *testing.T) {
 // TestFitness shows what kubexm preflight prints.
 func TestFitness(t *testing.T) {
 	var b strings.Builder
-	warning := cluster.Finding{Host: "node1", Check: "swap", Found: "swap on /dev/sda2", Needed: "no swap", Fix: "kubexm turns it off"}
+	warning := cluster.Finding{Host: "node1", Check: "swap", Found: "swap on /dev/sda2", Needed: "no swap", Fix: "kubexm turns it off", Severity: cluster.SeverityWarning}
 	for _, found := range [][]cluster.Finding{nil, {warning}, unfit()} {
 		is := &app.Fitness{Cluster: "prod", Fit: app.Unfit(found) == nil, Hosts: 7, Checks: []string{"os", "swap"}, Findings: found}
 		b.WriteString(fitnessText(is, style.Style{}, 300) + "====\n")

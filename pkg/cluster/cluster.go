@@ -119,16 +119,16 @@ func (c *Cluster) Workers() []string {
 // SpareWorkers returns the workers that the control plane does without: they are neither
 // members of etcd nor the registry.
 func (c *Cluster) SpareWorkers() []string {
-	control := c.Control()
+	control := c.ControlPlaneHosts()
 	return slices.DeleteFunc(c.Workers(), func(n string) bool { return slices.Contains(control, n) })
 }
 
 // Etcd returns the hosts that are etcd members.
 func (c *Cluster) Etcd() []string { return c.Hosts(v1alpha1.RoleEtcd) }
 
-// Control returns the hosts that the control plane needs: masters, etcd members, and the
+// ControlPlaneHosts returns the hosts that the control plane needs: masters, etcd members, and the
 // registry that its images come from.
-func (c *Cluster) Control() []string {
+func (c *Cluster) ControlPlaneHosts() []string {
 	return c.Hosts(v1alpha1.RoleMaster, v1alpha1.RoleEtcd, v1alpha1.RoleRegistry)
 }
 
@@ -136,13 +136,13 @@ func (c *Cluster) Control() []string {
 // kubexm talks to the API.
 func (c *Cluster) FirstMaster() string { return c.Masters()[0] }
 
-// Members returns the hosts that say themselves that they belong to this cluster, by its ID and its name: those on
+// Touched returns the hosts that say themselves that they belong to this cluster, by its ID and its name: those on
 // which kubexm has begun its work. Where the cluster's ID is lost its name alone counts.
-func (c *Cluster) Members() []string {
-	return slices.DeleteFunc(c.All(), func(h string) bool { return !c.member(c.FactsOf(h)) })
+func (c *Cluster) Touched() []string {
+	return slices.DeleteFunc(c.All(), func(h string) bool { return !c.touched(c.FactsOf(h)) })
 }
 
-func (c *Cluster) member(f *runner.Facts) bool {
+func (c *Cluster) touched(f *runner.Facts) bool {
 	id, err := c.recorded()
 	return f.Env["cluster"] == c.Name && (err != nil || id == "" || f.Env["id"] == id)
 }
@@ -222,6 +222,14 @@ func (c *Cluster) Kubeadm() bool { return c.Spec.Kubernetes.Type == v1alpha1.Typ
 
 // ExternalEtcd reports whether the cluster uses an etcd that kubexm does not run.
 func (c *Cluster) ExternalEtcd() bool { return c.Spec.Etcd.Type == v1alpha1.TypeExternal }
+
+// EtcdEndpoint is how the API server of a master reaches etcd, in the form of kubeadm's etcd.external.
+type EtcdEndpoint struct {
+	Endpoints []string `json:"endpoints"` // URLs of the members
+	CAFile    string   `json:"caFile"`
+	CertFile  string   `json:"certFile"`
+	KeyFile   string   `json:"keyFile"`
+}
 
 // EtcdClient is with what API servers call the external etcd.
 func (c *Cluster) EtcdClient() config.EtcdClient {

@@ -276,7 +276,7 @@ func TestPreflightConfigured(t *testing.T) {
 			var got []string
 			for _, f := range clustertest.New(t, c.spec, well(c.spoil)).Preflight(nil) {
 				text := f.Host + " " + f.Check + " " + f.Found
-				if !f.Error {
+				if f.Severity == cluster.SeverityWarning {
 					text += " (warning)"
 				}
 				got = append(got, text)

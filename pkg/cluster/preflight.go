@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,14 +13,23 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner"
 )
 
+// Severity says whether a finding makes a host unfit.
+type Severity string
+
+// The severities, in the order in which findings are shown.
+const (
+	SeverityError   Severity = "error"
+	SeverityWarning Severity = "warning"
+)
+
 // Finding is what a preflight check found wrong on a host.
 type Finding struct {
-	Host   string `json:"host"`
-	Check  string `json:"check"` // the name by which it can be skipped
-	Found  string `json:"found"`
-	Needed string `json:"needed"`
-	Fix    string `json:"fix"`
-	Error  bool   `json:"error"` // else a warning
+	Host     string   `json:"host"`
+	Check    string   `json:"check"` // the name by which it can be skipped
+	Found    string   `json:"found"`
+	Needed   string   `json:"needed"`
+	Fix      string   `json:"fix"`
+	Severity Severity `json:"severity"`
 }
 
 // check looks at one host; found is empty when all is well.
@@ -211,7 +221,7 @@ func atLeast(have, need int, unit, fix string) Finding {
 }
 
 func warning(f Finding) Finding {
-	f.Check = "warning"
+	f.Severity = SeverityWarning
 	return f
 }
 
@@ -234,7 +244,7 @@ func (c *Cluster) Preflight(skip []string) []Finding {
 		}
 		if why := c.Stranger(h.Name); why != "" {
 			all = append(all, Finding{
-				Host: h.Name, Check: "owner", Found: why, Needed: "a machine of this cluster, or of none", Error: true,
+				Host: h.Name, Check: "owner", Found: why, Needed: "a machine of this cluster, or of none", Severity: SeverityError,
 				Fix: "work with the --workdir that its cluster was made with; kubexm delete cluster, there, sets it free",
 			})
 		}
@@ -243,8 +253,7 @@ func (c *Cluster) Preflight(skip []string) []Finding {
 			if f.Found == "" {
 				continue
 			}
-			f.Error = f.Check != "warning"
-			f.Host, f.Check = h.Name, ch.name
+			f.Host, f.Check, f.Severity = h.Name, ch.name, cmp.Or(f.Severity, SeverityError)
 			all = append(all, f)
 		}
 	}
@@ -256,15 +265,7 @@ func (c *Cluster) Preflight(skip []string) []Finding {
 
 // SortFindings puts errors before warnings, and leaves all else in its order.
 func SortFindings(all []Finding) {
-	slices.SortStableFunc(all, func(a, b Finding) int {
-		switch {
-		case a.Error == b.Error:
-			return 0
-		case a.Error:
-			return -1
-		}
-		return 1
-	})
+	slices.SortStableFunc(all, func(a, b Finding) int { return cmp.Compare(a.Severity, b.Severity) })
 }
 
 // StoreCheck is the name of the check that looks for gaps in the store where nothing is to be fetched.

@@ -74,7 +74,7 @@ func (c *Cluster) room(h *v1alpha1.Host, f *runner.Facts, unit string, need func
 		Found: strings.Join(found, "; "), Needed: strings.Join(needed, "; "),
 		Fix: "make room, mount a larger file system there, or lower the limits in spec.preflight",
 	}
-	if c.member(f) {
+	if c.touched(f) {
 		return warning(short)
 	}
 	return short

@@ -75,10 +75,14 @@ func (c *Cluster) alike() []Finding {
 			if len(hosts[v]) == 1 {
 				continue
 			}
-			fresh := slices.ContainsFunc(hosts[v], func(h string) bool { return !c.member(c.FactsOf(h)) })
+			fresh := slices.ContainsFunc(hosts[v], func(h string) bool { return !c.touched(c.FactsOf(h)) })
+			severity := SeverityWarning
+			if !id.works && fresh {
+				severity = SeverityError
+			}
 			for _, h := range hosts[v] {
 				all = append(all, Finding{
-					Host: h, Check: id.name, Error: !id.works && fresh, Found: fmt.Sprintf("%s %s on %s", id.what, v, human.Names(hosts[v], 3)),
+					Host: h, Check: id.name, Severity: severity, Found: fmt.Sprintf("%s %s on %s", id.what, v, human.Names(hosts[v], 3)),
 					Needed: "a " + id.what + " that no other host has", Fix: id.fix,
 				})
 			}

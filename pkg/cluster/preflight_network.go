@@ -249,7 +249,7 @@ func (c *Cluster) Links(from string) []Link {
 		first := i * len(targets) / len(senders)
 		for n := range min(len(targets), mostLinks) {
 			to := targets[(first+n)%len(targets)]
-			tried := c.member(c.FactsOf(from)) && c.member(c.FactsOf(to))
+			tried := c.touched(c.FactsOf(from)) && c.touched(c.FactsOf(to))
 			if to != from && c.Facts[to] != nil && !tried {
 				all = append(all, Link{to, flow.port(c)})
 			}
@@ -266,7 +266,7 @@ func (c *Cluster) LinkAddress(l Link) string {
 // VIPAddress is where a host that is to hold the virtual address tries whether anybody has
 // it yet; empty: it does not, or the cluster may have it.
 func (c *Cluster) VIPAddress(host string) string {
-	began := func(h string) bool { return c.sharesVIP(c.Host(h)) && c.member(c.FactsOf(h)) }
+	began := func(h string) bool { return c.sharesVIP(c.Host(h)) && c.touched(c.FactsOf(h)) }
 	if !c.sharesVIP(c.Host(host)) || slices.ContainsFunc(c.All(), began) {
 		return ""
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
 	"github.com/kubexm/kubexm/pkg/runner"
 )
@@ -80,7 +81,7 @@ func TestBalancers(t *testing.T) {
 			})
 			var got []string
 			for _, f := range c.Preflight(nil) {
-				if f.Error && (f.Check == "load-balancer" || f.Check == "owner") {
+				if f.Severity == cluster.SeverityError && (f.Check == "load-balancer" || f.Check == "owner") {
 					got = append(got, strings.ReplaceAll(f.Check+": "+f.Found, c.Certs.Dir, "DIR"))
 				}
 			}

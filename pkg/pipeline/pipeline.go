@@ -24,7 +24,7 @@ func Create(c *cluster.Cluster) plan.Pipeline {
 		plan.Parallel{
 			downloads.Opens(task.Download(c)),
 			plan.Module{Parts: []plan.Part{
-				prepared.Opens(task.Prepare(c, c.Control())),
+				prepared.Opens(task.Prepare(c, c.ControlPlaneHosts())),
 				plan.Parallel{module.Registry(c, downloads, pushed), module.Masters(c, downloads, pushed, api)},
 			}},
 			module.Spare(c, plan.PerHost{task.Prepare(c, workers), module.Machines(c, workers, downloads, pushed), module.Join(c, workers, api)}),
@@ -65,7 +65,7 @@ func Apply(c *cluster.Cluster) plan.Pipeline {
 // Delete takes a cluster off its machines, all at once. A machine that kubexm has
 // not worked on is left alone, whatever runs there.
 func Delete(c *cluster.Cluster) plan.Pipeline {
-	return plan.Pipeline{Name: "delete", Parts: []plan.Part{task.Clean(c, c.Members())}}
+	return plan.Pipeline{Name: "delete", Parts: []plan.Part{task.Clean(c, c.Touched())}}
 }
 
 // Download fetches what clusters need into the store, and then does what there is to

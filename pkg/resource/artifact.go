@@ -48,8 +48,8 @@ func (i Item) String() string {
 	return i.Artifact.String()
 }
 
-// Member is one program ready to be put on a machine.
-type Member struct {
+// File is one file of the store, ready to be put on a machine.
+type File struct {
 	Name   string // file name without folder, as on the machine
 	Mode   fs.FileMode
 	Size   int64
@@ -89,11 +89,11 @@ func (a Artifact) Names() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(c.Members) == 0 {
+	if len(c.Programs) == 0 {
 		return []string{c.Name}, nil
 	}
 	var names []string
-	for _, m := range c.Members {
+	for _, m := range c.Programs {
 		names = append(names, a.member(m))
 	}
 	return names, nil

@@ -107,7 +107,7 @@ func TestBundle(t *testing.T) {
 		t.Fatalf("%v, %d bytes (-want +got):\n%s", err, got.Bytes, diff)
 	}
 	complete(t, to, items)
-	if members, err := to.Members(t.Context(), mustNew(t, "etcd", "3.6.14")); err != nil || len(members) != 3 {
+	if members, err := to.Programs(t.Context(), mustNew(t, "etcd", "3.6.14")); err != nil || len(members) != 3 {
 		t.Errorf("members of etcd: %v, %v", members, err)
 	}
 	before, err := os.ReadFile(to.lockPath())

@@ -51,7 +51,7 @@ func TestLook(t *testing.T) {
 
 func TestVerify(t *testing.T) {
 	s, items := stocked(t)
-	if _, err := s.Members(t.Context(), mustNew(t, "etcd", "3.6.14")); err != nil {
+	if _, err := s.Programs(t.Context(), mustNew(t, "etcd", "3.6.14")); err != nil {
 		t.Fatal(err)
 	}
 	v, err := s.Verify(t.Context())
@@ -88,7 +88,7 @@ func TestVerify(t *testing.T) {
 
 func TestPrune(t *testing.T) {
 	s, items := stocked(t)
-	if _, err := s.Members(t.Context(), items[2].Artifact); err != nil {
+	if _, err := s.Programs(t.Context(), items[2].Artifact); err != nil {
 		t.Fatal(err)
 	}
 	all, err := s.Prune(t.Context(), items, false)

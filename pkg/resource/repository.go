@@ -71,15 +71,15 @@ func (r *Repository) Lacks(names []string) ([]string, error) {
 }
 
 // Files returns the files of the packages with these names.
-func (r *Repository) Files(names []string) ([]Member, error) {
+func (r *Repository) Files(names []string) ([]File, error) {
 	all, err := r.packages()
 	if err != nil {
 		return nil, err
 	}
-	var files []Member
+	var files []File
 	for _, p := range all {
 		if slices.Contains(names, p.Package.Name) {
-			files = append(files, Member{Name: p.Name, Mode: 0o644, Size: p.Size, SHA256: p.SHA256, Path: r.Store.file(path.Join(systemDir(r.System, r.Arch), p.Name))})
+			files = append(files, File{Name: p.Name, Mode: 0o644, Size: p.Size, SHA256: p.SHA256, Path: r.Store.file(path.Join(systemDir(r.System, r.Arch), p.Name))})
 		}
 	}
 	return files, nil

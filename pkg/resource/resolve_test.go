@@ -26,7 +26,7 @@ func TestArtifacts(t *testing.T) {
 				t.Fatal(err)
 			}
 			fmt.Fprintf(&out, "%s\n  %s\n  %s\n  members:", a.key(), a.expand(c.Base+c.File), a.expand(c.sums()))
-			for _, m := range c.Members {
+			for _, m := range c.Programs {
 				fmt.Fprintf(&out, " %s as %s", a.expand(m), a.member(m))
 			}
 			out.WriteByte('\n')

@@ -52,7 +52,7 @@ func TestDiskFull(t *testing.T) {
 			content := tgz(sc.t, "crictl", string(make([]byte, 300_000)))
 			sc.publish(sc.t, a, content)
 			mustFetch(sc.t, sc.store, a, content)
-			_, err := sc.store.Members(sc.t.Context(), a)
+			_, err := sc.store.Programs(sc.t.Context(), a)
 			return err
 		}},
 	} {
@@ -73,7 +73,7 @@ func TestDiskFull(t *testing.T) {
 func TestReadOnlyStore(t *testing.T) {
 	a := mustNew(t, "etcd", "3.6.14")
 	s := fetched(t, a, tgz(t, "x/etcd", "E", "x/etcdctl", "C", "x/etcdutl", "U"))
-	if _, err := s.Members(t.Context(), a); err != nil {
+	if _, err := s.Programs(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Remove(filepath.Join(filepath.Dir(s.path(a)), indexFile)); err != nil {
@@ -93,7 +93,7 @@ func TestReadOnlyStore(t *testing.T) {
 	if _, err := s.Fetch(t.Context(), a, nil); err != nil {
 		t.Error(err)
 	}
-	if members, err := s.Members(t.Context(), a); err != nil || len(members) != 3 {
+	if members, err := s.Programs(t.Context(), a); err != nil || len(members) != 3 {
 		t.Errorf("got %+v, %v", members, err)
 	}
 }

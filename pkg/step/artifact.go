@@ -29,7 +29,7 @@ func (f Fetch) String() string { return "download " + f.Artifact.String() }
 
 // Precheck looks into the store; it asks no server.
 func (f Fetch) Precheck(ctx context.Context, _ *runner.Runner) (*Change, error) {
-	if _, err := f.Store.Members(ctx, f.Artifact); err == nil {
+	if _, err := f.Store.Programs(ctx, f.Artifact); err == nil {
 		return nil, nil
 	}
 	return &Change{Diff: "+ " + f.Artifact.String(), Run: func(ctx context.Context) error {
@@ -37,7 +37,7 @@ func (f Fetch) Precheck(ctx context.Context, _ *runner.Runner) (*Change, error) 
 		if err != nil {
 			return err
 		}
-		_, err = f.Store.Members(ctx, f.Artifact)
+		_, err = f.Store.Programs(ctx, f.Artifact)
 		return err
 	}}, nil
 }
@@ -77,7 +77,7 @@ func (u Upload) Owns() (keys []string, err error) {
 }
 
 type placed struct {
-	resource.Member
+	resource.File
 	to   string
 	part runner.Part // of it that is there
 }
@@ -85,13 +85,13 @@ type placed struct {
 func (u Upload) wanted(ctx context.Context) ([]placed, error) {
 	var all []placed
 	for _, p := range u.Programs {
-		members, err := u.Store.Members(ctx, p.Artifact)
+		members, err := u.Store.Programs(ctx, p.Artifact)
 		if err != nil {
 			return nil, err
 		}
 		for _, m := range members {
 			if p.Names == nil || slices.Contains(p.Names, m.Name) {
-				all = append(all, placed{Member: m, to: path.Join(p.Dir, m.Name)})
+				all = append(all, placed{File: m, to: path.Join(p.Dir, m.Name)})
 			}
 		}
 	}

@@ -206,7 +206,7 @@ func TestUploadOfADamagedStore(t *testing.T) {
 	if err := apply(t, h, fetch); err != nil {
 		t.Fatal(err)
 	}
-	members, err := store.Members(t.Context(), a)
+	members, err := store.Programs(t.Context(), a)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,7 +84,7 @@ func (p Packages) bring(ctx context.Context, r *runner.Runner, m manager) (err e
 			return err
 		}
 		for _, m := range members {
-			all = append(all, placed{Member: m, to: path.Join(dir, m.Name)})
+			all = append(all, placed{File: m, to: path.Join(dir, m.Name)})
 		}
 	}
 	if all == nil {

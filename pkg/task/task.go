@@ -112,7 +112,7 @@ func kubeadmEtcd(c *cluster.Cluster, host string) kubeadm.Etcd {
 	if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm {
 		return kubeadm.LocalEtcd(c)
 	}
-	return kubeadm.ExternalEtcd(etcd.URLs(c), etcd.CAFile, etcd.CertFile(c, host), etcd.KeyFile(c, host))
+	return kubeadm.ExternalEtcd(etcd.Endpoint(c, host))
 }
 
 // etcdClient are the steps that bring with what a master's API server calls an etcd that is not kubeadm's.
@@ -171,7 +171,7 @@ func APIServer(c *cluster.Cluster, hosts []string) plan.Task {
 func apiServerSteps(c *cluster.Cluster, h string) []step.Step {
 	return []step.Step{
 		controlplane.PKI(c, h), controlplane.Kubeconfigs(c), etcd.ClientCerts(c, h),
-		controlplane.APIServer(c, h, etcd.URLs(c), etcd.CAFile, etcd.CertFile(c, h), etcd.KeyFile(c, h), etcd.ClientCerts(c, h)),
+		controlplane.APIServer(c, h, etcd.Endpoint(c, h), etcd.ClientCerts(c, h)),
 		step.APIReady{API: c.API(h)},
 	}
 }

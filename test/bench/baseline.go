@@ -128,7 +128,7 @@ func layPrograms(ctx context.Context, c *kubexm.Cluster, files string) error {
 		"containerd": "runtime/usr/local/bin", "runc": "runtime/usr/local/bin", "crictl": "runtime/usr/local/bin", "cni-plugins": "runtime/opt/cni/bin",
 	}
 	for _, name := range c.Components(c.FirstMaster()) {
-		members, err := c.Store.Members(ctx, c.Artifact(name, c.FirstMaster()))
+		members, err := c.Store.Programs(ctx, c.Artifact(name, c.FirstMaster()))
 		if err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func layPrograms(ctx context.Context, c *kubexm.Cluster, files string) error {
 	return nil
 }
 
-func copyProgram(m resource.Member, dir string) error {
+func copyProgram(m resource.File, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

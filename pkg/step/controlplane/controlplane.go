@@ -64,13 +64,9 @@ func Kubeconfigs(c *cluster.Cluster) step.Step {
 	}}
 }
 
-// etcdFiles are with what the API server calls etcd.
-type etcdFiles struct{ CA, Cert, Key string }
-
-// APIServer runs kube-apiserver. servers are etcd's URLs; ca, cert and key its
-// client files on the host.
-func APIServer(c *cluster.Cluster, host string, servers []string, ca, cert, key string, etcdCerts step.Step) step.Step {
-	args := apiServerArgs(c, host, servers, etcdFiles{ca, cert, key})
+// APIServer runs kube-apiserver. etcdCerts writes the client files of its etcd.
+func APIServer(c *cluster.Cluster, host string, etcd cluster.EtcdEndpoint, etcdCerts step.Step) step.Step {
+	args := apiServerArgs(c, host, etcd)
 	maps.Copy(args, c.APIServerArgs())
 	return service(c, host, "kube-apiserver", args, c.Spec.Kubernetes.APIServer.ExtraArgs, "notify", PKI(c, host), etcdCerts)
 }
@@ -78,12 +74,12 @@ func APIServer(c *cluster.Cluster, host string, servers []string, ca, cert, key 
 // apiServerArgs are those of kubeadm's static pod, and the kubelets' certificates checked.
 //
 // Facts: https://kubernetes.io/docs/reference/command-line-tools-reference/kube-apiserver
-func apiServerArgs(c *cluster.Cluster, host string, servers []string, etcd etcdFiles) map[string]string {
+func apiServerArgs(c *cluster.Cluster, host string, etcd cluster.EtcdEndpoint) map[string]string {
 	return map[string]string{
 		"advertise-address": c.IP(host), "secure-port": strconv.Itoa(c.APIPort()), "allow-privileged": "true",
 		"authorization-mode": "Node,RBAC", "enable-admission-plugins": "NodeRestriction", "enable-bootstrap-token-auth": "true",
 		"client-ca-file": pkiDir + "ca.crt", "tls-cert-file": pkiDir + "apiserver.crt", "tls-private-key-file": pkiDir + "apiserver.key",
-		"etcd-servers": strings.Join(servers, ","), "etcd-cafile": etcd.CA, "etcd-certfile": etcd.Cert, "etcd-keyfile": etcd.Key,
+		"etcd-servers": strings.Join(etcd.Endpoints, ","), "etcd-cafile": etcd.CAFile, "etcd-certfile": etcd.CertFile, "etcd-keyfile": etcd.KeyFile,
 		"kubelet-certificate-authority": pkiDir + "ca.crt", "kubelet-client-certificate": pkiDir + "apiserver-kubelet-client.crt",
 		"kubelet-client-key": pkiDir + "apiserver-kubelet-client.key", "kubelet-preferred-address-types": "InternalIP,ExternalIP,Hostname",
 		"proxy-client-cert-file": pkiDir + "front-proxy-client.crt", "proxy-client-key-file": pkiDir + "front-proxy-client.key",

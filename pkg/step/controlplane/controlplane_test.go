@@ -36,7 +36,7 @@ func TestRendered(t *testing.T) {
 			c := clustertest.New(t, spec+"  etcd: {type: kubexm}\n", nil)
 			golden.Equal(t, clustertest.Text(
 				controlplane.PKI(c, "node1"), controlplane.Kubeconfigs(c),
-				controlplane.APIServer(c, "node1", etcd.URLs(c), etcd.CAFile, etcd.CertFile(c, "node1"), etcd.KeyFile(c, "node1"), etcd.ClientCerts(c, "node1")),
+				controlplane.APIServer(c, "node1", etcd.Endpoint(c, "node1"), etcd.ClientCerts(c, "node1")),
 				controlplane.ControllerManager(c, "node1"), controlplane.Scheduler(c, "node1"), controlplane.RBAC(c),
 				controlplane.ProxyConfig(c, "node2"), controlplane.Proxy(c, "node2"),
 			))

@@ -54,18 +54,16 @@ func client(c *cluster.Cluster, host string) string {
 }
 
 func caFile(cert []byte) []step.File {
-	return []step.File{{Path: CAFile, Content: cert, Mode: 0o644}}
+	return []step.File{{Path: caPath, Content: cert, Mode: 0o644}}
 }
 
-// CAFile is the certificate of etcd's authority.
-const CAFile = SSLDir + "/ca.pem"
+// caPath is the certificate of etcd's authority.
+const caPath = SSLDir + "/ca.pem"
 
-// CertFile and KeyFile are with what the API server on a host calls etcd.
-func CertFile(c *cluster.Cluster, host string) string { return SSLDir + "/" + client(c, host) + ".pem" }
-
-// KeyFile is the key of CertFile.
-func KeyFile(c *cluster.Cluster, host string) string {
-	return SSLDir + "/" + client(c, host) + "-key.pem"
+// Endpoint is how the API server on a host reaches etcd.
+func Endpoint(c *cluster.Cluster, host string) cluster.EtcdEndpoint {
+	name := SSLDir + "/" + client(c, host)
+	return cluster.EtcdEndpoint{Endpoints: urls(c), CAFile: caPath, CertFile: name + ".pem", KeyFile: name + "-key.pem"}
 }
 
 func pair(name string, p *pki.Pair) []step.File {
@@ -78,8 +76,8 @@ func pair(name string, p *pki.Pair) []step.File {
 // DataDir makes the directory of the data.
 func DataDir(c *cluster.Cluster) step.Step { return step.Dir{Path: c.Spec.Etcd.DataDir, Mode: 0o700} }
 
-// URLs are where the members serve clients.
-func URLs(c *cluster.Cluster) []string {
+// urls are where the members serve clients.
+func urls(c *cluster.Cluster) []string {
 	if c.ExternalEtcd() {
 		return c.Spec.Etcd.External.Endpoints
 	}
@@ -103,8 +101,8 @@ func Service(c *cluster.Cluster, host string) step.Step {
 		"listen-client-urls": fmt.Sprintf("https://%s:2379,https://127.0.0.1:2379", ip), "advertise-client-urls": fmt.Sprintf("https://%s:2379", ip),
 		"listen-peer-urls": fmt.Sprintf("https://%s:2380", ip), "initial-advertise-peer-urls": fmt.Sprintf("https://%s:2380", ip),
 		"initial-cluster": strings.Join(peers, ","), "initial-cluster-state": "new", "initial-cluster-token": "kubexm-" + c.Name,
-		"client-cert-auth": "true", "trusted-ca-file": CAFile, "cert-file": cert + ".pem", "key-file": cert + "-key.pem",
-		"peer-client-cert-auth": "true", "peer-trusted-ca-file": CAFile, "peer-cert-file": cert + ".pem", "peer-key-file": cert + "-key.pem",
+		"client-cert-auth": "true", "trusted-ca-file": caPath, "cert-file": cert + ".pem", "key-file": cert + "-key.pem",
+		"peer-client-cert-auth": "true", "peer-trusted-ca-file": caPath, "peer-cert-file": cert + ".pem", "peer-key-file": cert + "-key.pem",
 		"snapshot-count": "10000", "auto-compaction-retention": "8", "quota-backend-bytes": "8589934592",
 	}
 	maps.Copy(args, c.Spec.Etcd.ExtraArgs)

@@ -32,14 +32,14 @@ func TestExternal(t *testing.T) {
 			t.Fatal(err)
 		}
 		files := etcd.ClientCerts(c, "node1").(step.Files).List
-		key := files[2]
-		if key.Path != etcd.SSLDir+"/"+want+"-key.pem" || key.Path != etcd.KeyFile(c, "node1") || key.Mode != 0o600 || string(key.Content) != pair.Key.Reveal() {
+		key, at := files[2], etcd.Endpoint(c, "node1")
+		if key.Path != etcd.SSLDir+"/"+want+"-key.pem" || key.Path != at.KeyFile || key.Mode != 0o600 || string(key.Content) != pair.Key.Reveal() {
 			t.Errorf("%s: the key is %s %o", kind, key.Path, key.Mode)
 		}
-		if files[1].Path != etcd.CertFile(c, "node1") || string(files[1].Content) != string(pair.Cert) || files[0].Path != etcd.CAFile {
+		if files[1].Path != at.CertFile || string(files[1].Content) != string(pair.Cert) || files[0].Path != at.CAFile {
 			t.Errorf("%s: certificates %s and %s", kind, files[0].Path, files[1].Path)
 		}
-		if urls := etcd.URLs(c); len(urls) != 1 || urls[0] != "https://10.0.0.31:2379" {
+		if urls := at.Endpoints; len(urls) != 1 || urls[0] != "https://10.0.0.31:2379" {
 			t.Errorf("%s: %s", kind, urls)
 		}
 	}

@@ -47,17 +47,10 @@ type localEtcd struct {
 	ExtraArgs []arg  `json:"extraArgs,omitempty"`
 }
 
-type externalEtcd struct {
-	Endpoints []string `json:"endpoints"`
-	CAFile    string   `json:"caFile"`
-	CertFile  string   `json:"certFile"`
-	KeyFile   string   `json:"keyFile"`
-}
-
 // Etcd is the etcd section of kubeadm's configuration: one of the two.
 type Etcd struct {
-	Local    *localEtcd    `json:"local,omitempty"`
-	External *externalEtcd `json:"external,omitempty"`
+	Local    *localEtcd            `json:"local,omitempty"`
+	External *cluster.EtcdEndpoint `json:"external,omitempty"`
 }
 
 type networking struct {

@@ -94,9 +94,7 @@ func LocalEtcd(c *cluster.Cluster) Etcd {
 func tag(ref string) string { return ref[strings.LastIndex(ref, ":")+1:] }
 
 // ExternalEtcd is an etcd that is there already.
-func ExternalEtcd(endpoints []string, ca, cert, key string) Etcd {
-	return Etcd{External: &externalEtcd{endpoints, ca, cert, key}}
-}
+func ExternalEtcd(e cluster.EtcdEndpoint) Etcd { return Etcd{External: &e} }
 
 // NewInit returns the step that makes the control plane with the given etcd.
 func NewInit(etcd Etcd) step.Step {

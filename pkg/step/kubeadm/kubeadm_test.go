@@ -49,7 +49,7 @@ func etcdOf(c *cluster.Cluster) kubeadm.Etcd {
 	if c.Spec.Etcd.Type == "kubeadm" {
 		return kubeadm.LocalEtcd(c)
 	}
-	return kubeadm.ExternalEtcd(etcd.URLs(c), etcd.CAFile, etcd.CertFile(c, "node1"), etcd.KeyFile(c, "node1"))
+	return kubeadm.ExternalEtcd(etcd.Endpoint(c, "node1"))
 }
 
 var cases = map[string]struct{ etcdType, more string }{

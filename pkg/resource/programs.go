@@ -17,10 +17,10 @@ import (
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
-// Members returns the programs of a fetched artifact, by name. They are
+// Programs returns the programs of a fetched artifact, by name. They are
 // unpacked once, beside the archive. A program that is published bare is the
-// one member of itself.
-func (s *Store) Members(ctx context.Context, a Artifact) ([]Member, error) {
+// only program of itself.
+func (s *Store) Programs(ctx context.Context, a Artifact) ([]File, error) {
 	c, err := find(a.Component)
 	if err != nil {
 		return nil, err
@@ -28,9 +28,9 @@ func (s *Store) Members(ctx context.Context, a Artifact) ([]Member, error) {
 	if a, err = s.stored(a); err != nil {
 		return nil, err
 	}
-	if len(c.Members) == 0 {
+	if len(c.Programs) == 0 {
 		m, err := member(c.Name, s.path(a), a.SHA256)
-		return []Member{m}, err
+		return []File{m}, err
 	}
 	if found := s.unpacked(a, c); found != nil {
 		return found, nil
@@ -54,23 +54,23 @@ func (s *Store) stored(a Artifact) (Artifact, error) {
 	return a, err
 }
 
-func member(name, file, sum string) (Member, error) {
+func member(name, file, sum string) (File, error) {
 	info, err := os.Stat(file)
 	if err != nil {
-		return Member{}, err
+		return File{}, err
 	}
-	return Member{Name: name, Mode: 0o755, Size: info.Size(), SHA256: sum, Path: file}, nil
+	return File{Name: name, Mode: 0o755, Size: info.Size(), SHA256: sum, Path: file}, nil
 }
 
 // unpacked returns the members that SHA256SUMS lists, or nil when one is missing or damaged.
-func (s *Store) unpacked(a Artifact, c Component) []Member {
+func (s *Store) unpacked(a Artifact, c Component) []File {
 	dir := filepath.Dir(s.path(a))
 	sums := readSums(dir)
 	if sums[a.File] != a.SHA256 {
 		return nil
 	}
 	delete(sums, a.File)
-	for _, pattern := range c.Members {
+	for _, pattern := range c.Programs {
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(sums)), func(name string) bool {
 			ok, _ := path.Match(a.member(pattern), name)
 			return ok
@@ -78,7 +78,7 @@ func (s *Store) unpacked(a Artifact, c Component) []Member {
 			return nil
 		}
 	}
-	var found []Member
+	var found []File
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
 		m, err := member(name, filepath.Join(dir, name), sums[name])
 		if err != nil || !sumIs(m.Path, m.SHA256) {
@@ -100,7 +100,7 @@ func (s *Store) unpack(ctx context.Context, a Artifact, c Component) error {
 	if s.unpacked(a, c) != nil { // another one did it meanwhile
 		return nil
 	}
-	sums, err := extract(ctx, a, s.path(a), c.Members)
+	sums, err := extract(ctx, a, s.path(a), c.Programs)
 	if err != nil {
 		return explainSpace(err, dir, largerStore)
 	}

@@ -54,7 +54,7 @@ func fetched(t *testing.T, a Artifact, content []byte) *Store {
 	return s
 }
 
-func TestMembers(t *testing.T) {
+func TestPrograms(t *testing.T) {
 	for _, tt := range []struct {
 		component, version string
 		files              []string // nil: published bare
@@ -81,7 +81,7 @@ func TestMembers(t *testing.T) {
 			}
 			s := fetched(t, a, content)
 			for range 2 {
-				members, err := s.Members(t.Context(), a)
+				members, err := s.Programs(t.Context(), a)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -101,7 +101,7 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-func TestMembersFail(t *testing.T) {
+func TestProgramsFail(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		files []string
@@ -114,7 +114,7 @@ func TestMembersFail(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			a := mustNew(t, "etcd", "3.6.14")
 			s := fetched(t, a, tgz(t, tt.files...))
-			_, err := s.Members(t.Context(), a)
+			_, err := s.Programs(t.Context(), a)
 			golden.Equal(t, told(err, s.dir, "STORE"))
 			if left, _ := filepath.Glob(filepath.Join(s.dir, "*etcd")); len(left) != 1 {
 				t.Errorf("outside of its folder: %q", left)
@@ -123,18 +123,18 @@ func TestMembersFail(t *testing.T) {
 	}
 	t.Run("not fetched", func(t *testing.T) {
 		s := openStore(t, t.TempDir(), newUpstream(t))
-		_, err := s.Members(t.Context(), mustNew(t, "etcd", "3.6.14"))
+		_, err := s.Programs(t.Context(), mustNew(t, "etcd", "3.6.14"))
 		golden.Equal(t, told(err, s.dir, "STORE"))
 	})
 	t.Run("no archive", func(t *testing.T) {
 		a := mustNew(t, "etcd", "3.6.14")
 		s := fetched(t, a, []byte("plain"))
-		_, err := s.Members(t.Context(), a)
+		_, err := s.Programs(t.Context(), a)
 		golden.Equal(t, told(err, s.dir, "STORE"))
 	})
 }
 
-func TestMembersHeal(t *testing.T) {
+func TestProgramsHeal(t *testing.T) {
 	a := mustNew(t, "etcd", "3.6.14")
 	s := fetched(t, a, tgz(t, "x/etcd", "E", "x/etcdctl", "C", "x/etcdutl", "U"))
 	dir := filepath.Dir(s.path(a))
@@ -145,13 +145,13 @@ func TestMembersHeal(t *testing.T) {
 		"killed while unpacking":   func() error { return os.Rename(filepath.Join(dir, "etcd"), filepath.Join(dir, "etcd.part")) },
 		"the notes are unreadable": func() error { return os.WriteFile(filepath.Join(dir, indexFile), []byte("{"), 0o644) },
 	} {
-		if _, err := s.Members(t.Context(), a); err != nil {
+		if _, err := s.Programs(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
 		if err := harm(); err != nil {
 			t.Fatal(err)
 		}
-		members, err := s.Members(t.Context(), a)
+		members, err := s.Programs(t.Context(), a)
 		if err != nil || len(members) != 3 || members[0].SHA256 != sumOf([]byte("E")) {
 			t.Errorf("%s: got %+v, %v", name, members, err)
 		}
