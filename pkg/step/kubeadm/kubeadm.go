@@ -226,7 +226,7 @@ func (j Join) join(ctx context.Context, r *runner.Runner) error {
 	if err := client.WaitAPIReady(ctx); err != nil {
 		return err
 	}
-	// A node that a cut-off join has registered would make kubeadm refuse: it starts anew.
+	// A node that a cut-off join has registered would make kubeadm refuse: it restarts.
 	if _, err := r.Sh(ctx, "systemctl stop kubelet; rm -f "+kubeletPath+" "+bootstrapPath); err != nil {
 		return fmt.Errorf("clearing away an unfinished join: %w", err)
 	}
