@@ -296,7 +296,7 @@ func reset(r *runner.Runner) func(context.Context) error {
 // Reset is the script that takes back what kubeadm did on a host.
 const Reset = "{ " + exclusive + "reset --force --cri-socket " + containerdSocket + "; } >&2; rm -f " + Done + " " + joinPath + " " + discoveryPath
 
-// Renamed lets kubeconfigs that kubeadm and the kubelet made call the endpoint by its name of now: nobody writes them anew.
+// Renamed lets kubeconfigs that kubeadm and the kubelet made call the endpoint by its name of now: nobody writes them again.
 func Renamed(c *cluster.Cluster) step.Step {
 	const server = "server: https://[^:/]*[a-z][^:/]*:" // addresses of masters stay
 	stale := fmt.Sprintf(`stale() { for f in /etc/kubernetes/*.conf; do if grep -qs '%s' "$f" && ! grep -q 'server: https://%s:' "$f"; then echo "$f"; fi; done; }

@@ -172,7 +172,7 @@ func KubeVIP(c *cluster.Cluster, host string) step.Step {
 
 // HandOver takes the virtual address away from a master that runs kube-vip, before its API server stops: kube-vip gives its
 // lease up as it ends, so that another master has the address in a moment rather than when the lease has run out. Started
-// anew, it waits for its turn.
+// again, it waits for its turn.
 func HandOver() step.Step {
 	const held = `vip=$(sed -n 's/.*name: address, value: "\(.*\)"}.*/\1/p' ` + manifests + `kube-vip.yaml 2>/dev/null)
 held() { [ -n "$vip" ] && [ -n "$(ip -o addr show to "$vip" 2>/dev/null)" ]; }
