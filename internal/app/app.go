@@ -243,7 +243,7 @@ func (s *session) ask(ctx context.Context) (failed []*HostError, facts map[strin
 		err = s.records.KeepFacts(facts)
 	}
 	if err != nil {
-		s.notice("warning: what is known of the hosts cannot be kept for a later build: %v", err)
+		s.notice("warning: the facts of the hosts cannot be kept for a later build: %v", err)
 	}
 	return append(failed, mute...), facts, nil
 }

@@ -68,7 +68,7 @@ type ProposedStep struct {
 	Restarts []string `json:"restarts,omitempty"`
 }
 
-// Restart is a service that is started anew, and where, in this order.
+// Restart is a service that is restarted, and where, in this order.
 type Restart struct {
 	Service string   `json:"service"`
 	Hosts   []string `json:"hosts"`
@@ -89,7 +89,7 @@ func PlanApply(ctx context.Context, o Options) (*Proposal, error) {
 }
 
 // Apply brings a cluster that runs to what its configuration says. Confirm is asked before anything is
-// started anew. saved is a plan that was looked at before, which must still be what is to be done; nil: there is none.
+// restarted. saved is a plan that was looked at before, which must still be what is to be done; nil: there is none.
 func Apply(ctx context.Context, o Options, saved *Proposal, confirm func(context.Context, *Proposal) error) (*Result, error) {
 	s, graph, err := o.living(ctx)
 	if err != nil {
@@ -161,8 +161,8 @@ func (s *session) planLiving(ctx context.Context) (*plan.ExecutionGraph, error) 
 		return nil, err
 	}
 	if !s.cluster.Lives() {
-		err := fmt.Errorf("cluster %s does not run: no master of it has an API server", s.config.Metadata.Name)
-		return nil, fault.Advise(err, "make it, or finish what was begun: kubexm create cluster"+s.Which())
+		err := fmt.Errorf("cluster %s does not run: none of its masters has an API server", s.config.Metadata.Name)
+		return nil, fault.Advise(err, "create it, or finish creating it: kubexm create cluster"+s.Which())
 	}
 	return s.plan(pipeline.Apply)
 }
@@ -247,7 +247,7 @@ func (p *Proposal) hash(s *session) (string, error) {
 var sizes = regexp.MustCompile(` -> \d+ bytes`)
 
 // observed is what a diff tells of what is there. What would be there follows from the configuration, but for
-// certificates, which are made anew by each plan.
+// certificates, which are recreated by each plan.
 func observed(diff string) string {
 	var kept strings.Builder
 	for l := range strings.Lines(diff) {
@@ -373,7 +373,7 @@ func (p past) why(ctx context.Context, s *session, n *plan.Node) string {
 	}
 }
 
-// away says for how long the API may be away while services are started anew.
+// away says for how long the API may be away while services are restarted.
 func (s *session) away(restarts []Restart) string {
 	servers := slices.ContainsFunc(restarts, func(r Restart) bool { return slices.Contains([]string{"kube-apiserver", "etcd"}, r.Service) })
 	var balancers []string
@@ -393,7 +393,7 @@ func (s *session) away(restarts []Restart) string {
 	case c.Balancer() == "kube-vip":
 		return "until kube-vip has moved the address: at most 10 s"
 	case balancers != nil:
-		return "while " + strings.Join(balancers, " and ") + " starts anew: about 2 s, on one machine after the other"
+		return "while " + strings.Join(balancers, " and ") + " restarts: about 2 s, one machine at a time"
 	}
-	return cmp.Or("for about one request of each machine that is worked on: at most 1 s")
+	return cmp.Or("for about one request per machine that changes: at most 1 s")
 }

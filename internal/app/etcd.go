@@ -20,7 +20,7 @@ func (s *session) tryEtcd(ctx context.Context) []cluster.Finding {
 // tellEtcd says what a deleted cluster leaves in an external etcd.
 func (s *session) tellEtcd() {
 	if s.cluster.ExternalEtcd() {
-		s.notice("etcd at %s is left alone: what the cluster stored, its secrets too, is still there; to remove it: etcdctl del --prefix %s",
+		s.notice("etcd at %s is left alone: what the cluster stored, including its secrets, is still there; to remove it: etcdctl del --prefix %s",
 			strings.Join(s.cluster.Spec.Etcd.External.Endpoints, ","), s.cluster.EtcdPrefix())
 	}
 }

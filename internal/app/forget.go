@@ -33,7 +33,7 @@ func (s *session) confirmUnseen(ctx context.Context, failed []*HostError) error 
 	if s.Confirm != nil {
 		refused = s.Confirm(ctx, name, refused.Error())
 	} else {
-		refused = fault.Advise(refused, "see why they cannot be reached; if all are gone for good, confirm it by the cluster's name")
+		refused = fault.Advise(refused, "see why they cannot be reached; if all are gone for good, confirm with the cluster's name")
 	}
 	if refused == nil {
 		return nil

@@ -101,7 +101,7 @@ func take(f *os.File) (runner.Holder, error) {
 	}
 	machine, err := os.Hostname()
 	if err != nil {
-		machine = "a machine without a name"
+		machine = "an unnamed machine"
 	}
 	return runner.Holder{Token: token, Known: true, Who: fmt.Sprintf("%s on %s, %s", userName(), machine, who)}, nil
 }
@@ -152,7 +152,7 @@ func (s *session) takeLocks(ctx context.Context, h runner.Holder) error {
 		if held := (*runner.HeldError)(nil); errors.As(e, &held) {
 			other = fmt.Errorf("another kubexm is at work on cluster %s: %s (its lock is on host %s)", s.config.Metadata.Name, held.Who, e.Host)
 		} else if !isDown(e.Err) {
-			s.notice("warning: another kubexm would not be kept out: %v", e)
+			s.notice("warning: the cluster is not locked against another kubexm: %v", e)
 		}
 	}
 	return fault.Advise(other, "wait until it has ended; the lock of one that was killed expires after a minute, or is removed by: kubexm unlock"+s.Which())

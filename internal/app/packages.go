@@ -102,7 +102,7 @@ func (s *session) tryPackages(ctx context.Context) ([]cluster.Finding, error) {
 // lackedPackages asks one host.
 func (s *session) lackedPackages(ctx context.Context, host string) (cluster.Finding, error) {
 	var lacked []string
-	f := cluster.Finding{Host: host, Check: cluster.PackagesCheck, Severity: cluster.SeverityError, Needed: "them on the host, or in the store, as nothing is to be fetched"}
+	f := cluster.Finding{Host: host, Check: cluster.PackagesCheck, Severity: cluster.SeverityError, Needed: "the packages on the host, or in the store, as nothing is downloaded"}
 	for _, st := range task.Packages(s.cluster, host) {
 		p, ok := step.Unwrap(st).(step.Packages)
 		if !ok {
@@ -122,10 +122,10 @@ func (s *session) lackedPackages(ctx context.Context, host string) (cluster.Find
 		return f, nil
 	}
 	system, arch := s.cluster.Repository(host).System, s.cluster.Arch(host)
-	f.Found = fmt.Sprintf("no %s, on the host and for %s %s in the store", human.Names(lacked, 10), s.cluster.FactsOf(host).OSName, arch)
-	f.Fix = "install them by hand: the store can hold none for this system"
+	f.Found = fmt.Sprintf("no %s on the host, nor for %s %s in the store", human.Names(lacked, 10), s.cluster.FactsOf(host).OSName, arch)
+	f.Fix = "install them by hand: the store cannot hold packages for this system"
 	if system != "" {
-		f.Fix = "on a machine with internet: kubexm download" + s.which() + " --os " + system + " --arch " + arch + " --export; bring its file here, then: kubexm import FILE" + s.where()
+		f.Fix = "on a machine with internet: kubexm download" + s.which() + " --os " + system + " --arch " + arch + " --export; copy its file here, then: kubexm import FILE" + s.where()
 	}
 	return f, nil
 }

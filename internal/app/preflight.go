@@ -70,11 +70,11 @@ func Unfit(findings []cluster.Finding) error {
 	if !slices.ContainsFunc(findings, func(f cluster.Finding) bool { return f.Severity == cluster.SeverityError }) {
 		return nil
 	}
-	err := fault.Advise(&PreflightError{findings}, "mend the hosts, or leave a check out with --skip-preflight=NAME")
+	err := fault.Advise(&PreflightError{findings}, "fix the hosts, or skip a check with --skip-preflight=NAME")
 	return fault.Exit(err, fault.ExitPreflight)
 }
 
-// Preflight looks whether a cluster can be made of its machines. One that cannot be
+// Preflight checks whether a cluster can be made of its machines. One that cannot be
 // reached is a finding, too. Of machines nothing is changed, and no lock is taken.
 func Preflight(ctx context.Context, o Options) (*Fitness, error) {
 	s, err := open(ctx, &o)
@@ -104,8 +104,8 @@ func Preflight(ctx context.Context, o Options) (*Fitness, error) {
 			severity = cluster.SeverityWarning
 		}
 		is.Findings = append(is.Findings, cluster.Finding{
-			Host: e.Host, Check: "connectivity", Found: e.Err.Error(), Needed: "a log-in by SSH, and rights of root",
-			Severity: severity, Fix: cmp.Or(fault.Advice(e.Err), "see whether the machine is up and lets you log in"),
+			Host: e.Host, Check: "connectivity", Found: e.Err.Error(), Needed: "an SSH login with root privileges",
+			Severity: severity, Fix: cmp.Or(fault.Advice(e.Err), "check that the machine is up and lets you log in"),
 		})
 	}
 	found, err := s.findings(ctx)
@@ -147,12 +147,12 @@ func (s *session) tryStore(ctx context.Context) []cluster.Finding {
 		}
 	}
 	found := cluster.Finding{
-		Host: plan.Control, Check: cluster.StoreCheck, Severity: cluster.SeverityError, Needed: "all that the cluster is made of, as nothing is to be fetched",
-		Fix: "on a machine with internet: kubexm download" + s.which() + s.systems() + " --export; bring its file here, then: kubexm import FILE" + s.where(),
+		Host: plan.Control, Check: cluster.StoreCheck, Severity: cluster.SeverityError, Needed: "everything that the cluster needs, as nothing is downloaded",
+		Fix: "on a machine with internet: kubexm download" + s.which() + s.systems() + " --export; copy its file here, then: kubexm import FILE" + s.where(),
 	}
 	switch {
 	case err != nil:
-		found.Found, found.Fix = err.Error(), cmp.Or(fault.Advice(err), "kubexm download --verify looks at the whole store")
+		found.Found, found.Fix = err.Error(), cmp.Or(fault.Advice(err), "kubexm download --verify checks the whole store")
 	case missing == nil:
 		return nil
 	default:
@@ -191,7 +191,7 @@ func (s *session) tryPorts(ctx context.Context) []*HostError {
 func (o *Options) checkSkipped() error {
 	for _, name := range o.SkipPreflight {
 		if !slices.Contains(cluster.CheckNames(), name) {
-			return fault.Exit(fmt.Errorf("no preflight check is named %q; there are: %s", name, strings.Join(cluster.CheckNames(), ", ")), fault.ExitUsage)
+			return fault.Exit(fmt.Errorf("unknown preflight check %q; there are: %s", name, strings.Join(cluster.CheckNames(), ", ")), fault.ExitUsage)
 		}
 	}
 	return nil
@@ -242,9 +242,9 @@ func (s *session) checkOwner(force bool) (nobodys []string, err error) {
 		case why != "":
 			others = append(others, h+" is "+why)
 			if namesake {
-				advice = "work with the --workdir that the cluster was made with; where that is lost: kubexm delete cluster" + s.Which() + " --force"
+				advice = "use the --workdir that the cluster was created with; where that is lost: kubexm delete cluster" + s.Which() + " --force"
 				if id != "" {
-					advice += ", after removing " + s.cluster.Certs.Dir + " if no machine knows the keys in it"
+					advice += ", after removing " + s.cluster.Certs.Dir + " if no machine uses the keys in it"
 				}
 			}
 		case !namesake && s.cluster.Facts[h] != nil:

@@ -47,7 +47,7 @@ func openRegistry(ctx context.Context, o *Options, enter func(context.Context, *
 	}
 	s.cluster.Registry()
 	if err := s.cluster.Err(); err != nil {
-		return nil, nil, fmt.Errorf("the private registry of cluster %s is not made: %w", s.config.Metadata.Name, err)
+		return nil, nil, fmt.Errorf("the private registry of cluster %s does not exist yet: %w", s.config.Metadata.Name, err)
 	}
 	if err := s.dialer()(ctx, s.cluster.Host(host)); err != nil {
 		return nil, nil, &HostError{host, err}
@@ -74,7 +74,7 @@ func PushImages(ctx context.Context, o Options, refs []string) (*Result, error) 
 		if slices.Contains(have, ref) {
 			continue
 		}
-		advice := "kubexm images list tells what the cluster needs; the store has " + human.Names(have, 10)
+		advice := "kubexm images list shows what the cluster needs; the store has " + human.Names(have, 10)
 		if near := config.Nearest(ref, have); near != "" {
 			advice = "did you mean " + near + "?"
 		}
@@ -164,7 +164,7 @@ func Images(ctx context.Context, o Options, archs []string) (*NeededImages, erro
 	if clusters[0].RegistryHost() != "" {
 		list.Registry = confs[0].Spec.Registry.PrivateRegistry
 		if err := list.look(ctx, o); err != nil {
-			o.notice("warning: what is in %s can not be told: %v", list.Registry, err)
+			o.notice("warning: the contents of %s cannot be listed: %v", list.Registry, err)
 		}
 	}
 	return list, nil

@@ -93,7 +93,7 @@ func (o Options) create(ctx context.Context, built bool) (*Result, error) {
 	return res, err
 }
 
-// checkBegin connects to the machines and looks whether the cluster may be made of them, or may follow its configuration.
+// checkBegin connects to the machines and checks whether the cluster may be made of them, or may follow its configuration.
 func (s *session) checkBegin(ctx context.Context, pipe string) error {
 	if err := s.checkUnchanged(refused); err != nil {
 		return err
@@ -161,8 +161,8 @@ func Delete(ctx context.Context, o Options) (*Result, error) {
 	}
 	left, err := s.left(failed)
 	if err == nil && len(left) > 0 && !o.Force {
-		err = fmt.Errorf("the cluster is not gone from %s: not reached, not in the configuration, or without kubexm's record; its keys are kept in %s", human.Names(left, 10), s.cluster.Certs.Dir)
-		err = fault.Advise(err, "bring them up and delete again; if they are gone for good or installed anew: kubexm delete cluster"+s.Which()+" --force")
+		err = fmt.Errorf("the cluster was not removed from %s: not reached, not in the configuration, or without kubexm's record; its keys are kept in %s", human.Names(left, 10), s.cluster.Certs.Dir)
+		err = fault.Advise(err, "bring them up and delete again; if they are gone for good or were reinstalled: kubexm delete cluster"+s.Which()+" --force")
 	}
 	if err != nil {
 		return res, err
