@@ -270,7 +270,7 @@ func (c *cluster) drifts(t *testing.T) {
 	c.whole(t)
 	got := the.on(t, worker, "tail -n 1 /etc/hosts; grep -c 'maxPods: 110' /var/lib/kubelet/config.yaml; stat -c %a /etc/crictl.yaml")
 	got += the.on(t, master, "ls /etc/kubernetes/theirs; kubectl --kubeconfig /etc/kubernetes/admin.conf get node "+worker.Name+" --show-labels")
-	for _, want := range []string{"# mine", "\n1\n", "\n644\n", "/etc/kubernetes/theirs", "disk=ssd", "theirs=yes"} {
+	for _, want := range []string{"# mine", "\n1\n644", "/etc/kubernetes/theirs", "disk=ssd", "theirs=yes"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("after the repair, %q is not in %s", want, got)
 		}
