@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -321,9 +322,13 @@ func (c *cluster) killedLiving(t *testing.T) {
 // when it is back, so is it.
 func (c *cluster) masterDies(t *testing.T) {
 	victim := c.masters()[0]
-	c.change(t, twoSided(0)...)
-	p := c.start(t, nil, "apply", "--yes", "-o", "json")
-	time.AfterFunc(8*time.Second, func() { must(t, the.bed.Poweroff(t.Context(), victim)) })
+	c.change(t, twoSided(3)[1:]...) // no member of etcd may start anew while one is gone
+	var once sync.Once
+	p := c.start(t, func(_ int, e event) { // when its turn comes
+		if e.Host == victim.Name && e.Status == "started" && (e.What == "service kube-apiserver" || strings.HasPrefix(e.What, "static pods")) {
+			once.Do(func() { must(t, the.bed.Poweroff(t.Context(), victim)) })
+		}
+	}, "apply", "--yes", "-o", "json")
 	died := p.wait(t)
 	if died.code == 0 {
 		t.Errorf("a master died, and nobody noticed:\n%s", died.text())
