@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/durable"
@@ -100,4 +101,12 @@ func (s *session) forget() error {
 		}
 	}
 	return s.records.Forget() // last: until then it is known what there is to remove
+}
+
+// tellEtcd says what a deleted cluster leaves in an external etcd.
+func (s *session) tellEtcd() {
+	if s.cluster.ExternalEtcd() {
+		s.notice("etcd at %s is left alone: what the cluster stored, its secrets too, is still there; to remove it: etcdctl del --prefix %s",
+			strings.Join(s.cluster.Spec.Etcd.External.Endpoints, ","), s.cluster.EtcdPrefix())
+	}
 }

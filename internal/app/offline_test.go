@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/kubexm/kubexm/internal/app"
-	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/preflight"
 	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
@@ -160,7 +160,7 @@ func TestOfflineWithGaps(t *testing.T) {
 	is, err := app.Preflight(t.Context(), app.Options{File: w.file, Workdir: w.dir, Dial: w.attempt(t.Context()).Dial})
 	w.must(err)
 	for _, f := range is.Findings {
-		if f.Severity == cluster.SeverityError {
+		if f.Severity == preflight.SeverityError {
 			fmt.Fprintf(&text, "== preflight of another system\n%s: found %s; fix: %s\n", f.Check, f.Found, f.Fix)
 		}
 	}

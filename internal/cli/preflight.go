@@ -11,7 +11,7 @@ import (
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/internal/cli/progress"
 	"github.com/kubexm/kubexm/internal/cli/style"
-	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/preflight"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
@@ -46,8 +46,8 @@ spec.preflight; the exit code is 3 when there is an error.`,
 			_, err = fmt.Fprint(p.out, fitnessText(is, style.New(p.colors(p.out)), width(p.out)))
 		}
 		if err == nil && !is.Fit {
-			err = fmt.Errorf("the machines are not fit for cluster %s: %s; nothing has been touched", is.Cluster, app.Summary(is.Findings))
-			err = fault.Exit(fault.Advise(err, fault.Advice(app.Unfit(is.Findings))), fault.ExitPreflight)
+			err = fmt.Errorf("the machines are not fit for cluster %s: %s; nothing has been touched", is.Cluster, preflight.Summary(is.Findings))
+			err = fault.Exit(fault.Advise(err, fault.Advice(preflight.Unfit(is.Findings))), fault.ExitPreflight)
 		}
 		return err
 	}
@@ -56,8 +56,8 @@ spec.preflight; the exit code is 3 when there is an error.`,
 
 // skipFlag adds the flag that leaves out checks.
 func (p *program) skipFlag(cmd *cobra.Command) {
-	cmd.Flags().StringSliceVar(&p.options.SkipPreflight, "skip-preflight", nil, "leave out preflight `checks`: "+strings.Join(cluster.CheckNames(), ", "))
-	complete(cmd, "skip-preflight", cluster.CheckNames)
+	cmd.Flags().StringSliceVar(&p.options.SkipPreflight, "skip-preflight", nil, "leave out preflight `checks`: "+strings.Join(preflight.Names(), ", "))
+	complete(cmd, "skip-preflight", preflight.Names)
 }
 
 // missingFlag adds the flag that does without workers that are down.
@@ -76,16 +76,16 @@ func fitnessText(is *app.Fitness, st style.Style, width int) string {
 	case len(is.Findings) == 0:
 		fmt.Fprintf(&b, "%s preflight %s: all is well, %s\n", st.Good.String("✓"), is.Cluster, looked)
 	case is.Fit:
-		fmt.Fprintf(&b, "\n%s preflight %s: the machines are fit, with %s, %s\n", st.Good.String("✓"), is.Cluster, app.Summary(is.Findings), looked)
+		fmt.Fprintf(&b, "\n%s preflight %s: the machines are fit, with %s, %s\n", st.Good.String("✓"), is.Cluster, preflight.Summary(is.Findings), looked)
 	}
 	return b.String()
 }
 
 // findings is the table of what was found, errors first; hosts with the same
 // finding share a row.
-func findings(all []cluster.Finding, st style.Style, width int) string {
+func findings(all []preflight.Finding, st style.Style, width int) string {
 	type row struct {
-		cluster.Finding
+		preflight.Finding
 		hosts []string
 	}
 	var rows []*row
@@ -105,7 +105,7 @@ func findings(all []cluster.Finding, st style.Style, width int) string {
 	cells := [][]string{head(st.Dim, "HOST", "CHECK", "FOUND", "NEEDED", "HOW TO FIX")}
 	for _, r := range rows {
 		check, paint := st.Bold.String(r.Check), st.Bad
-		if r.Severity == cluster.SeverityWarning {
+		if r.Severity == preflight.SeverityWarning {
 			check, paint = r.Check+" (warning)", st.Warn
 		}
 		cells = append(cells, []string{human.Names(r.hosts, 3), check, paint.String(oneLine(r.Found)), r.Needed, oneLine(r.Fix)})
