@@ -18,16 +18,16 @@ import (
 )
 
 // here runs commands on this machine.
-func (o *Options) here() *runner.Runner {
-	if o.Here != nil {
-		return runner.New(plan.Control, o.Here)
+func (a *App) here() *runner.Runner {
+	if a.Here != nil {
+		return runner.New(plan.Control, a.Here)
 	}
 	return runner.New(plan.Control, connector.Local())
 }
 
 // packageSets finds out which packages hosts would be asked to have if each of the selected systems
 // were theirs, for each of their architectures.
-func (o *Options) packageSets(ctx context.Context, store *resource.Store, sel Selection, clusters []*cluster.Cluster) ([]resource.PackageSet, error) {
+func (u *use) packageSets(ctx context.Context, store *resource.Store, sel Selection, clusters []*cluster.Cluster) ([]resource.PackageSet, error) {
 	var sets []resource.PackageSet
 	for _, name := range sel.Systems {
 		sys, err := distro.Find(name)
@@ -42,8 +42,8 @@ func (o *Options) packageSets(ctx context.Context, store *resource.Store, sel Se
 			if len(names[arch]) == 0 {
 				continue
 			}
-			o.notice("looking for the packages of %s %s, and what they depend on", name, arch)
-			set, err := store.ResolvePackages(ctx, o.here(), name, arch, names[arch], sel.Refresh)
+			u.notice("looking for the packages of %s %s, and what they depend on", name, arch)
+			set, err := store.ResolvePackages(ctx, u.app.here(), name, arch, names[arch], sel.Refresh)
 			if err != nil {
 				return nil, err
 			}

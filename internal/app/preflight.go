@@ -9,6 +9,7 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/preflight"
+	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
@@ -24,16 +25,22 @@ type Fitness struct {
 
 // Preflight looks whether a cluster can be made of its machines. One that cannot be
 // reached is a finding, too. Of machines nothing is changed, and no lock is taken.
-func Preflight(ctx context.Context, o Options) (*Fitness, error) {
-	s, err := open(ctx, &o)
+func (a *App) Preflight(ctx context.Context, r Request, o Observer) (*Fitness, error) {
+	opened, err := a.open(ctx, r, o)
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
-	if err := s.makeDir(); err != nil {
+	if err := opened.makeDir(); err != nil {
 		return nil, err
 	}
-	failed, err := s.reach(ctx)
+	w := &work{session: opened}
+	if is, err := a.openRecords(w.dir, true, false); err != nil {
+		w.notice(unkept, err)
+	} else {
+		w = opened.working(is, runner.Holder{})
+	}
+	defer w.close()
+	s, failed, err := w.reach(ctx, false, v1alpha1.Source{Offline: true})
 	if err != nil {
 		return nil, err
 	}
@@ -56,26 +63,26 @@ func Preflight(ctx context.Context, o Options) (*Fitness, error) {
 			Severity: severity, Fix: cmp.Or(fault.Advice(e.Err), "see whether the machine is up and lets you log in"),
 		})
 	}
-	found, err := s.findings(ctx)
+	found, err := s.findings(ctx, false)
 	if err != nil {
 		return nil, err
 	}
 	is.Findings = append(is.Findings, found...)
-	is.Checks = slices.DeleteFunc(preflight.Names(), func(name string) bool { return slices.Contains(o.SkipPreflight, name) })
+	is.Checks = slices.DeleteFunc(preflight.Names(), func(name string) bool { return slices.Contains(r.SkipPreflight, name) })
 	is.Fit = preflight.Unfit(is.Findings) == nil
 	return is, s.cluster.Err()
 }
 
 // findings are what there is to be found out.
-func (s *session) findings(ctx context.Context) ([]preflight.Finding, error) {
+func (s *site) findings(ctx context.Context, built bool) ([]preflight.Finding, error) {
 	look := &preflight.Look{
-		Cluster: s.cluster, Hosts: s.hosts, Skip: s.SkipPreflight, Offline: s.config.Spec.Source.Offline || s.built, Which: s.which(), Where: s.where(),
+		Cluster: s.cluster, Hosts: s.hosts, Skip: s.SkipPreflight, Offline: s.config.Spec.Source.Offline || built, Which: s.which(), Where: s.where(),
 	}
 	return look.Findings(ctx)
 }
 
 // tryPorts lets hosts try the ports of each other that they need.
-func (s *session) tryPorts(ctx context.Context) []*HostError {
+func (s *site) tryPorts(ctx context.Context) []*HostError {
 	if slices.Contains(s.SkipPreflight, preflight.Reachability) {
 		return nil
 	}
@@ -93,8 +100,8 @@ func (s *session) tryPorts(ctx context.Context) []*HostError {
 }
 
 // checkSkipped refuses to leave out checks that there are not.
-func (o *Options) checkSkipped() error {
-	for _, name := range o.SkipPreflight {
+func (r *Request) checkSkipped() error {
+	for _, name := range r.SkipPreflight {
 		if !slices.Contains(preflight.Names(), name) {
 			return fault.Exit(fmt.Errorf("no preflight check is named %q; there are: %s", name, strings.Join(preflight.Names(), ", ")), fault.ExitUsage)
 		}
@@ -103,11 +110,11 @@ func (o *Options) checkSkipped() error {
 }
 
 // preflight stops when a host is not fit; else warnings are told.
-func (s *session) preflight(ctx context.Context) error {
+func (s *site) preflight(ctx context.Context, built bool) error {
 	if failed := s.tryPorts(ctx); len(failed) > 0 {
 		return joined(failed)
 	}
-	found, err := s.findings(ctx)
+	found, err := s.findings(ctx, built)
 	if err != nil {
 		return err
 	}
@@ -132,7 +139,7 @@ func (s *session) preflight(ctx context.Context) error {
 // checkOwner refuses to work on machines that belong to another cluster, and tells which
 // belong to none. Where the cluster's ID is lost, force takes its name for proof: where there
 // is one, machines of the same name that know another may be somebody else's.
-func (s *session) checkOwner(force bool) (nobodys []string, err error) {
+func (s *site) checkOwner(force bool) (nobodys []string, err error) {
 	id, err := s.cluster.Certs.RecordedID()
 	if err != nil {
 		return nil, err

@@ -23,8 +23,8 @@ type Revision struct {
 }
 
 // History lists the configurations that were applied to a cluster, oldest first.
-func History(o *Options) ([]Revision, error) {
-	p, err := o.history()
+func (a *App) History(r Request) ([]Revision, error) {
+	p, err := (&use{app: a, Request: r}).history()
 	if err != nil {
 		return nil, err
 	}
@@ -64,8 +64,8 @@ func differing(was, is []byte) (all []string, err error) {
 // Diff returns how the configuration that a run applied, by default the last one that did, differs from that of
 // another run, or where to is empty from the one of now. Defaults are filled in. Secrets and the contents of files
 // are told by keyed digests.
-func Diff(ctx context.Context, o *Options, from, to string) (string, error) {
-	p, err := o.history()
+func (a *App) Diff(ctx context.Context, r Request, o Observer, from, to string) (string, error) {
+	p, err := (&use{a, r, o}).history()
 	if err != nil {
 		return "", err
 	}
@@ -78,11 +78,10 @@ func Diff(ctx context.Context, o *Options, from, to string) (string, error) {
 		is, err := p.revision(to)
 		return unified(was.Run.ID, to, was.Resolved, is.Resolved), err
 	}
-	s, err := open(ctx, o)
+	s, err := a.open(ctx, r, o)
 	if err != nil {
 		return "", err
 	}
-	defer s.close()
 	is, err := s.resolved(false)
 	return unified(was.Run.ID, s.file, was.Resolved, is), err
 }
@@ -95,13 +94,13 @@ func unified(from, to string, was, is []byte) string {
 }
 
 // revision finds the configuration that a run applied, by default the last one.
-func (p *history) revision(id string) (store.Revision, error) {
+func (p *records) revision(id string) (store.Revision, error) {
 	all, err := p.Store.History()
 	if err != nil {
 		return store.Revision{}, err
 	}
 	if len(all) == 0 {
-		return store.Revision{}, p.o.noCluster(p.name)
+		return store.Revision{}, p.noCluster(p.name)
 	}
 	if id == "" {
 		return all[len(all)-1], nil
@@ -114,5 +113,5 @@ func (p *history) revision(id string) (store.Revision, error) {
 		return store.Revision{}, err
 	}
 	err = fmt.Errorf("run %s applied no configuration", id)
-	return store.Revision{}, fault.Exit(fault.Advise(err, "list those that did with: kubexm config history"+p.o.Which()), fault.ExitUsage)
+	return store.Revision{}, fault.Exit(fault.Advise(err, "list those that did with: kubexm config history"+p.Which()), fault.ExitUsage)
 }

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/etcd/etcdtest"
 	"github.com/kubexm/kubexm/pkg/kube/kubetest"
 	"github.com/kubexm/kubexm/pkg/pki"
@@ -192,7 +191,7 @@ func TestExternalEtcd(t *testing.T) {
 				w := newWorld(t, row(t, "row22"), "")
 				spoil(w)
 				a := w.attempt(t.Context())
-				is, err := app.Preflight(a.ctx, a.Options)
+				is, err := a.App.Preflight(a.ctx, a.Request, a.Observer)
 				w.must(err)
 				var b strings.Builder
 				for _, f := range is.Findings {
@@ -202,7 +201,7 @@ func TestExternalEtcd(t *testing.T) {
 				}
 				golden.Equal(t, b.String())
 				a.SkipPreflight = []string{preflight.Etcd}
-				if is, err = app.Preflight(a.ctx, a.Options); err != nil || !is.Fit {
+				if is, err = a.App.Preflight(a.ctx, a.Request, a.Observer); err != nil || !is.Fit {
 					t.Errorf("skipped: %v, %v", is, err)
 				}
 			})

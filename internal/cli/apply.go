@@ -46,8 +46,9 @@ still what would be done.`,
 				return err
 			}
 		}
-		return p.operate(cmd, format.value, func(ctx context.Context, o app.Options) (*app.Result, error) {
-			return app.Apply(ctx, o, saved, p.agreement(*yes))
+		return p.operate(cmd, format.value, func(ctx context.Context, r app.Request, o app.Observer) (*app.Result, error) {
+			o.MayRestart = p.agreement(*yes)
+			return p.app.Apply(ctx, r, o, saved)
 		})
 	}
 	return cmd
@@ -95,8 +96,7 @@ changed it by hand, or a run was cut off), or both.`,
 	out := cmd.Flags().String("out", "", "file to save the plan in, for kubexm apply")
 	code := cmd.Flags().Bool("exit-code", false, fmt.Sprintf("exit with %d when there is something to change", exitPending))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		p.options.Notice = p.notice
-		found, err := app.PlanApply(cmd.Context(), p.options)
+		found, err := p.app.PlanApply(cmd.Context(), p.request, p.observer())
 		if err != nil {
 			return err
 		}

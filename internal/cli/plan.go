@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-
-	"github.com/kubexm/kubexm/internal/app"
 )
 
 func (p *program) planCommand() *cobra.Command {
@@ -34,15 +32,14 @@ either case.`,
 			if format.value != "text" && format.value != "json" {
 				return usage(fmt.Errorf("--diff comes as text or json, not as %s", format.value))
 			}
-			p.options.DryRun = true
-			use := app.Create
+			p.request.DryRun = true
+			use := p.app.Create
 			if pipe == "delete" {
-				use = app.Delete
+				use = p.app.Delete
 			}
 			return p.operate(cmd, format.value, use)
 		}
-		p.options.Notice = p.notice
-		graph, err := app.Plan(cmd.Context(), p.options, pipe)
+		graph, err := p.app.Plan(cmd.Context(), p.request, p.observer(), pipe)
 		if err != nil {
 			return err
 		}

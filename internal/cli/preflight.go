@@ -35,8 +35,7 @@ spec.preflight; the exit code is 3 when there is an error.`,
 	p.skipFlag(cmd)
 	p.missingFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		p.options.Notice = p.notice
-		is, err := app.Preflight(cmd.Context(), p.options)
+		is, err := p.app.Preflight(cmd.Context(), p.request, p.observer())
 		if err != nil {
 			return err
 		}
@@ -56,13 +55,13 @@ spec.preflight; the exit code is 3 when there is an error.`,
 
 // skipFlag adds the flag that leaves out checks.
 func (p *program) skipFlag(cmd *cobra.Command) {
-	cmd.Flags().StringSliceVar(&p.options.SkipPreflight, "skip-preflight", nil, "leave out preflight `checks`: "+strings.Join(preflight.Names(), ", "))
+	cmd.Flags().StringSliceVar(&p.request.SkipPreflight, "skip-preflight", nil, "leave out preflight `checks`: "+strings.Join(preflight.Names(), ", "))
 	complete(cmd, "skip-preflight", preflight.Names)
 }
 
 // missingFlag adds the flag that does without workers that are down.
 func (p *program) missingFlag(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&p.options.AllowMissing, "allow-missing", false, "leave out hosts that cannot be reached, if the others can do without them")
+	cmd.Flags().BoolVar(&p.request.AllowMissing, "allow-missing", false, "leave out hosts that cannot be reached, if the others can do without them")
 }
 
 // fitnessText is what the preflight found, and what that means where it is good.
