@@ -39,6 +39,7 @@ type App struct {
 type Request struct {
 	Name          string // of the cluster; its configuration is conf/<name>/cluster.yaml
 	File          string // configuration file, instead of Name
+	Revision      string // plan, apply: go back to the configuration that this run applied; empty: what the file says
 	Parallel      int    // hosts and steps at a time; 0: the engine's default
 	DryRun        bool
 	Resume        bool
@@ -118,26 +119,33 @@ func (a *App) Clusters() ([]string, error) {
 // Config reads and checks the configuration, and returns where it is. No host is
 // asked, no password is looked up.
 func (a *App) Config(r Request, o Observer) (file string, conf *v1alpha1.Cluster, err error) {
-	file, _, conf, err = (&use{a, r, o}).read()
-	return file, conf, err
+	d, conf, err := (&use{a, r, o}).read()
+	return d.file, conf, err
 }
 
-// read is Config that returns the text, too, where that is in the records.
-func (u *use) read() (file string, given []byte, conf *v1alpha1.Cluster, err error) {
-	if file, given, err = u.configFile(); err != nil {
-		return "", nil, nil, err
+// document is where a configuration comes from.
+type document struct {
+	file  string
+	given []byte // its text, where that is in the records
+	back  string // the file that is to have that text; empty: none
+}
+
+// read is Config that also returns where the configuration comes from.
+func (u *use) read() (d document, conf *v1alpha1.Cluster, err error) {
+	if d, err = u.document(); err != nil {
+		return d, nil, err
 	}
 	var warnings config.Errors
-	if given == nil {
-		conf, warnings, err = config.Load(file)
+	if d.given == nil {
+		conf, warnings, err = config.Load(d.file)
 	} else {
-		conf, warnings, err = config.Parse(file, given)
+		conf, warnings, err = config.Parse(d.file, d.given)
 	}
 	u.warn(warnings)
 	if err == nil && u.Name != "" && conf.Metadata.Name != u.Name {
-		err = fault.Exit(fmt.Errorf("%s describes cluster %q, --name says %q", file, conf.Metadata.Name, u.Name), fault.ExitUsage)
+		err = fault.Exit(fmt.Errorf("%s describes cluster %q, --name says %q", d.file, conf.Metadata.Name, u.Name), fault.ExitUsage)
 	}
-	return file, given, conf, err
+	return d, conf, err
 }
 
 func (u *use) warn(warnings config.Errors) {
@@ -146,24 +154,27 @@ func (u *use) warn(warnings config.Errors) {
 	}
 }
 
-// configFile finds the configuration: the file asked for, else that of the
-// name, else the one the cluster was last made with, whose text it returns.
-func (u *use) configFile() (file string, given []byte, err error) {
+// document finds the configuration: that of the revision asked for, else the file asked for, else that of the
+// name, else the one the cluster was last made with.
+func (u *use) document() (document, error) {
+	if u.Revision != "" {
+		return u.earlier()
+	}
 	if u.File != "" {
-		return u.File, nil, nil
+		return document{file: u.File}, nil
 	}
 	if u.Name == "" {
-		return "", nil, fault.Exit(errors.New("no cluster is named: give --name NAME (for conf/NAME/cluster.yaml) or -f FILE"), fault.ExitUsage)
+		return document{}, fault.Exit(errors.New("no cluster is named: give --name NAME (for conf/NAME/cluster.yaml) or -f FILE"), fault.ExitUsage)
 	}
-	file = filepath.Join("conf", u.Name, "cluster.yaml")
+	file := filepath.Join("conf", u.Name, "cluster.yaml")
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
-		return file, nil, nil
+		return document{file: file}, nil
 	}
 	is, err := u.app.applied(u.Name)
 	if is == nil || len(is.Given) == 0 {
-		return file, nil, err
+		return document{file: file}, err
 	}
-	return "configuration of " + is.Run.ID, is.Given, nil
+	return document{file: "configuration of " + is.Run.ID, given: is.Given}, nil
 }
 
 // applied is the configuration that a cluster was last made with; nil where there is none.
@@ -193,9 +204,8 @@ func localOutput(ctx context.Context, line string) (string, error) {
 // session is a cluster, as its configuration describes it.
 type session struct {
 	*use
+	document
 	config *v1alpha1.Cluster
-	file   string // the configuration was read from
-	given  []byte // its text, where it was read from the records
 	dir    string // of the cluster on the control machine
 }
 
@@ -206,7 +216,7 @@ func (a *App) open(ctx context.Context, r Request, o Observer) (*session, error)
 	if err != nil {
 		return nil, err
 	}
-	if s.file, s.given, s.config, err = s.read(); err != nil {
+	if s.document, s.config, err = s.read(); err != nil {
 		return nil, err
 	}
 	warnings, err := config.ResolveSecrets(ctx, s.config, localOutput)

@@ -41,7 +41,9 @@ type Proposal struct {
 	Restarts []Restart      `json:"restarts,omitempty"`
 	Away     string         `json:"away,omitempty"` // for how long the API may be away, and for whom; empty: not at all
 	Missing  []string       `json:"missing,omitempty"`
-	Hash     string         `json:"hash"` // of all that, and of what was observed
+	Revision string         `json:"revision,omitempty"` // the run to whose configuration it goes back
+	File     string         `json:"file,omitempty"`     // that then gets the text of that configuration
+	Hash     string         `json:"hash"`               // of all that, and of what was observed
 
 	summary engine.Summary
 }
@@ -91,6 +93,9 @@ func (a *App) PlanApply(ctx context.Context, r Request, o Observer) (*Proposal, 
 // Apply brings a cluster that runs to what its configuration says. MayRestart is asked before anything is
 // started anew. saved is a plan that was looked at before, which must still be what is to be done; nil: there is none.
 func (a *App) Apply(ctx context.Context, r Request, o Observer, saved *Proposal) (*Result, error) {
+	if saved != nil {
+		r.Revision = cmp.Or(r.Revision, saved.Revision)
+	}
 	w, err := a.begin(ctx, r, o)
 	if err != nil {
 		return nil, err
@@ -119,6 +124,9 @@ func (a *App) Apply(ctx context.Context, r Request, o Observer, saved *Proposal)
 		files, err := render(s.cluster)
 		if err == nil {
 			_, err = s.writeBuilt(s.cluster, files)
+		}
+		if err == nil {
+			err = s.writeBack()
 		}
 		if err != nil {
 			return nil, err
@@ -155,7 +163,7 @@ func (w *work) proposal(ctx context.Context) (*site, *Proposal, error) {
 
 // propose asks all steps what they would change, and tells why.
 func (s *site) propose(ctx context.Context, graph *plan.ExecutionGraph) (*Proposal, error) {
-	p := &Proposal{Cluster: s.config.Metadata.Name, ID: s.cluster.ID(), Missing: s.cluster.Missing(), Changes: []FieldChange{}, Steps: []ProposedStep{}}
+	p := &Proposal{Cluster: s.config.Metadata.Name, ID: s.cluster.ID(), Missing: s.cluster.Missing(), Revision: s.Revision, File: s.back, Changes: []FieldChange{}, Steps: []ProposedStep{}}
 	changes, err := s.changes()
 	if err != nil {
 		return nil, err

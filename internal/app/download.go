@@ -123,7 +123,7 @@ func (u *use) selected(sel *Selection) ([]*v1alpha1.Cluster, error) {
 		}
 	}
 	if len(sel.Kubernetes) == 0 {
-		_, _, conf, err := u.read()
+		_, conf, err := u.read()
 		if err != nil {
 			return nil, err
 		}

@@ -46,7 +46,9 @@ func (a *App) openRecords(dir string, create, alone bool) (store.Store, error) {
 func (u *use) history() (*records, error) {
 	name := u.Name
 	if name == "" {
-		_, _, conf, err := u.read()
+		now := *u
+		now.Revision = "" // which is one of these records
+		_, conf, err := now.read()
 		if err != nil {
 			return nil, err
 		}

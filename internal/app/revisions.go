@@ -1,8 +1,11 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +13,7 @@ import (
 	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/util/diff"
+	"github.com/kubexm/kubexm/pkg/util/durable"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
@@ -114,4 +118,55 @@ func (p *records) revision(id string) (store.Revision, error) {
 	}
 	err = fmt.Errorf("run %s applied no configuration", id)
 	return store.Revision{}, fault.Exit(fault.Advise(err, "list those that did with: kubexm config history"+p.Which()), fault.ExitUsage)
+}
+
+// earlier is the configuration that Revision applied. It is to be written to the file that the cluster has now.
+func (u *use) earlier() (document, error) {
+	p, err := u.history()
+	if err != nil {
+		return document{}, err
+	}
+	defer p.Close()
+	was, err := p.revision(u.Revision)
+	if err != nil {
+		return document{}, err
+	}
+	if len(was.Given) == 0 {
+		err := fmt.Errorf("the text of the configuration that run %s applied is not kept: it held secrets in plain text, or an older version lost it", was.Run.ID)
+		return document{}, fault.Exit(fault.Advise(err, "see what differs with: kubexm config diff"+u.Which()+" "+was.Run.ID+"; edit the file, and apply it"), fault.ExitUsage)
+	}
+	now := &use{app: u.app, Request: Request{Name: u.Name, File: u.File}}
+	is, err := now.document()
+	d := document{file: "configuration of " + was.Run.ID, given: was.Given}
+	if _, err := os.Stat(is.file); err == nil { // else the cluster has no file: what is applied is in the records
+		d.back = is.file
+	}
+	return d, err
+}
+
+// writeBack gives the file of the cluster the text of the revision that it goes back to. What was there is kept beside it.
+func (s *session) writeBack() error {
+	file := s.back
+	if file == "" {
+		return nil
+	}
+	if at, err := filepath.EvalSymlinks(file); err == nil {
+		file = at // links stay
+	}
+	was, err := os.ReadFile(file)
+	if err == nil && bytes.Equal(was, s.given) {
+		return nil
+	}
+	kept := file + "." + time.Now().UTC().Format("20060102T150405.000Z")
+	if err == nil {
+		err = durable.Write(kept, was)
+	}
+	if err == nil {
+		err = durable.Write(file, s.given)
+	}
+	if err != nil {
+		return fmt.Errorf("going back to the configuration of %s: %w", s.Revision, err)
+	}
+	s.notice("%s is the configuration of %s again; what it was is kept in %s", s.back, s.Revision, kept)
+	return nil
 }

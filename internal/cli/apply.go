@@ -29,14 +29,22 @@ other, each only when all are healthy. Before anything that runs is started anew
 asks for confirmation on a terminal; elsewhere --yes is needed.
 
 PLAN is a file that kubexm plan apply --out has written: it is applied only if it is
-still what would be done.`,
+still what would be done.
+
+--revision goes back to the configuration that an earlier run applied, one of those
+that kubexm config history lists. Its text, with its comments, becomes that of the
+configuration file, before anything is changed on a machine, so that file and cluster
+agree; what the file was is kept beside it, with the time at the end of its name. The
+text of a configuration with secrets in plain text is not kept once another is applied.`,
 		Example: `  kubexm plan apply --name prod --diff
   kubexm apply --name prod
   kubexm plan apply --name prod --out prod.plan && kubexm apply prod.plan --name prod --yes
-  kubexm apply --name prod --resume`,
+  kubexm apply --name prod --resume
+  kubexm apply --name prod --revision 20260102T030405.000Z-apply`,
 		Args: arguments(1), PreRunE: p.chosen,
 	}
 	format := p.createFlags(cmd)
+	p.revisionFlag(cmd)
 	yes := cmd.Flags().BoolP("yes", "y", false, "do not ask before services are started anew")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var saved *app.Proposal
@@ -52,6 +60,12 @@ still what would be done.`,
 		})
 	}
 	return cmd
+}
+
+// revisionFlag adds the flag that goes back to an earlier configuration.
+func (p *program) revisionFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&p.request.Revision, "revision", "", "go back to the configuration that a `run` applied")
+	complete(cmd, "revision", p.revisions)
 }
 
 // agreement asks before services are started anew, unless that was agreed to.
@@ -86,10 +100,12 @@ changed it by hand, or a run was cut off), or both.`,
 		Example: `  kubexm plan apply --name prod
   kubexm plan apply --name prod --diff
   kubexm plan apply --name prod --out prod.plan
+  kubexm plan apply --name prod --revision 20260102T030405.000Z-apply
   kubexm plan apply --name prod --exit-code >/dev/null || echo "not as configured"`,
 		Args: arguments(0), PreRunE: p.chosen,
 	}
 	format := output(cmd, "text", "json")
+	p.revisionFlag(cmd)
 	p.skipFlag(cmd)
 	p.missingFlag(cmd)
 	diff := cmd.Flags().Bool("diff", false, "show what would change on each machine")
@@ -123,6 +139,12 @@ changed it by hand, or a run was cut off), or both.`,
 // writeProposal shows what an apply would do.
 func (p *program) writeProposal(to io.Writer, what *app.Proposal, diff bool) error {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	if what.Revision != "" {
+		fmt.Fprintf(w, "Back to the configuration of %s.\n", what.Revision)
+	}
+	if what.File != "" {
+		fmt.Fprintf(w, "%s gets its text; what it is now is kept beside it.\n", what.File)
+	}
 	if len(what.Changes) > 0 {
 		fmt.Fprintf(w, "The configuration changed:\n")
 		for _, c := range what.Changes {

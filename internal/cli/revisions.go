@@ -38,6 +38,15 @@ run that applied it, how that ended, and the fields that it changed.`,
 	return cmd
 }
 
+// revisions are the runs that applied a configuration.
+func (p *program) revisions() (ids []string) {
+	all, _ := p.app.History(p.request) // to complete a command line, as far as it can be
+	for _, r := range all {
+		ids = append(ids, r.Run)
+	}
+	return ids
+}
+
 // changedLine says in one line what changed.
 func changedLine(changed []string, first bool) string {
 	const most = 2
@@ -63,12 +72,7 @@ nothing differs.`,
 			"  kubexm config diff --name prod 20260102T030405.000Z-create 20260103T030405.000Z-create",
 		Args: arguments(2), PreRunE: p.chosen,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			all, _ := p.app.History(p.request)
-			var ids []string
-			for _, r := range all {
-				ids = append(ids, r.Run)
-			}
-			return ids, cobra.ShellCompDirectiveNoFileComp
+			return p.revisions(), cobra.ShellCompDirectiveNoFileComp
 		},
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
