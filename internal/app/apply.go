@@ -69,7 +69,7 @@ type ProposedStep struct {
 	Restarts []string `json:"restarts,omitempty"`
 }
 
-// Restart is a service that is started anew, and where, in this order.
+// Restart is a service that is restarted, and where, in this order.
 type Restart struct {
 	Service string   `json:"service"`
 	Hosts   []string `json:"hosts"`
@@ -91,7 +91,7 @@ func (a *App) PlanApply(ctx context.Context, r Request, o Observer) (*Proposal, 
 }
 
 // Apply brings a cluster that runs to what its configuration says. MayRestart is asked before anything is
-// started anew. saved is a plan that was looked at before, which must still be what is to be done; nil: there is none.
+// restarted. saved is a plan that was looked at before, which must still be what is to be done; nil: there is none.
 func (a *App) Apply(ctx context.Context, r Request, o Observer, saved *Proposal) (*Result, error) {
 	if saved != nil {
 		r.Revision = cmp.Or(r.Revision, saved.Revision)
@@ -150,8 +150,8 @@ func (w *work) proposal(ctx context.Context) (*site, *Proposal, error) {
 		return nil, nil, err
 	}
 	if !s.cluster.Lives() {
-		err := fmt.Errorf("cluster %s does not run: no master of it has an API server", s.config.Metadata.Name)
-		return nil, nil, fault.Advise(err, "make it, or finish what was begun: kubexm create cluster"+s.Which())
+		err := fmt.Errorf("cluster %s does not run: none of its masters has an API server", s.config.Metadata.Name)
+		return nil, nil, fault.Advise(err, "create it, or finish creating it: kubexm create cluster"+s.Which())
 	}
 	graph, err := planned(s.cluster, pipeline.Apply)
 	if err != nil {
@@ -234,7 +234,7 @@ func (p *Proposal) hash(s *site) (string, error) {
 var sizes = regexp.MustCompile(` -> \d+ bytes`)
 
 // observed is what a diff tells of what is there. What would be there follows from the configuration, but for
-// certificates, which are made anew by each plan.
+// certificates, which are recreated by each plan.
 func observed(diff string) string {
 	var kept strings.Builder
 	for l := range strings.Lines(diff) {
@@ -360,7 +360,7 @@ func (p past) why(ctx context.Context, s *site, n *plan.Node) string {
 	}
 }
 
-// away says for how long the API may be away while services are started anew.
+// away says for how long the API may be away while services are restarted.
 func (s *site) away(restarts []Restart) string {
 	servers := slices.ContainsFunc(restarts, func(r Restart) bool { return slices.Contains([]string{"kube-apiserver", "etcd"}, r.Service) })
 	var balancers []string
@@ -380,7 +380,7 @@ func (s *site) away(restarts []Restart) string {
 	case c.Balancer() == "kube-vip":
 		return "until kube-vip has moved the address: at most 10 s"
 	case balancers != nil:
-		return "while " + strings.Join(balancers, " and ") + " starts anew: about 2 s, on one machine after the other"
+		return "while " + strings.Join(balancers, " and ") + " restarts: about 2 s, one machine at a time"
 	}
-	return cmp.Or("for about one request of each machine that is worked on: at most 1 s")
+	return cmp.Or("for about one request per machine that changes: at most 1 s")
 }

@@ -84,7 +84,7 @@ func (a *App) Build(ctx context.Context, r Request, o Observer) (*Built, error) 
 		return nil, err
 	}
 	if assumed != nil {
-		w.notice("never asked what it is like, taken for an ordinary machine: %s (kubexm preflight asks)", human.Names(assumed, 10))
+		w.notice("never contacted, assumed to be an ordinary machine: %s (kubexm preflight contacts it)", human.Names(assumed, 10))
 	}
 	b := &Built{Cluster: c.Name, Dir: w.dir}
 	for _, name := range append(c.All(), objectsDir) {
@@ -122,7 +122,7 @@ func render(c *cluster.Cluster) (rendered, error) {
 		}
 		at := path.Clean(f.Path)
 		if was, ok := all[host][at]; ok && !bytes.Equal(was.Content, f.Content) {
-			return fmt.Errorf("planning: two steps write %s of host %s, and not the same", at, host)
+			return fmt.Errorf("planning: two steps write different contents to %s of host %s", at, host)
 		}
 		all[host][at] = f
 		return nil
@@ -161,7 +161,7 @@ func differ(dir string, files map[string]step.File) (differences []string, err e
 		at := "/" + rel
 		f, ok := files[at]
 		if !ok {
-			differences = append(differences, at+" is not part of it any more")
+			differences = append(differences, at+" is no longer part of it")
 			return nil
 		}
 		found[at] = true
@@ -254,7 +254,7 @@ func (w *work) checkBuilt(c *cluster.Cluster, files rendered) error {
 	}
 	var wrong []string
 	for _, dir := range stale(c, was) {
-		wrong = append(wrong, dir+": was built, and is no host of the configuration any more")
+		wrong = append(wrong, dir+": was built, but is no longer a host of the configuration")
 	}
 	for _, host := range slices.Sorted(maps.Keys(files)) {
 		differences, err := differ(filepath.Join(w.dir, host), files[host])
@@ -272,6 +272,6 @@ func (w *work) checkBuilt(c *cluster.Cluster, files rendered) error {
 	if n := len(wrong) - most; n > 0 {
 		wrong = append(wrong[:most], fmt.Sprintf("and %d more", n))
 	}
-	err = fmt.Errorf("what was built in %s is not what this configuration makes of these hosts:\n  %s", w.dir, joinLines(wrong))
-	return fault.Exit(fault.Advise(err, "nothing was touched. Change the configuration, not what was built. Build again, which now knows the hosts as they are: kubexm build cluster"+w.Which()), fault.ExitUsage)
+	err = fmt.Errorf("what was built in %s does not match this configuration and these hosts:\n  %s", w.dir, joinLines(wrong))
+	return fault.Exit(fault.Advise(err, "nothing was touched. Do not edit what was built: change the configuration, and build again, now that the hosts are known: kubexm build cluster"+w.Which()), fault.ExitUsage)
 }

@@ -91,7 +91,7 @@ func (w *work) checkUnchanged(impossible func(config.Change) bool) error {
 	if lines == nil {
 		return nil
 	}
-	err = fmt.Errorf("the configuration changed in what a cluster cannot change after it was begun:\n  %s", joinLines(lines))
+	err = fmt.Errorf("the configuration changes fields that cannot change once the cluster exists:\n  %s", joinLines(lines))
 	return fault.Exit(fault.Advise(err, "put the old values back (kubexm config diff"+w.Which()+" shows them), or delete the cluster first"), fault.ExitUsage)
 }
 

@@ -119,7 +119,7 @@ func openStore(workdir string, src v1alpha1.Source) (*resource.Store, error) {
 func (u *use) selected(sel *Selection) ([]*v1alpha1.Cluster, error) {
 	for _, a := range sel.Archs {
 		if !slices.Contains(Archs(), a) {
-			return nil, fault.Exit(fault.Advise(fmt.Errorf("architecture %q is not known", a), "give --arch "+strings.Join(Archs(), " or --arch ")), fault.ExitUsage)
+			return nil, fault.Exit(fault.Advise(fmt.Errorf("unknown architecture %q", a), "give --arch "+strings.Join(Archs(), " or --arch ")), fault.ExitUsage)
 		}
 	}
 	if len(sel.Kubernetes) == 0 {
@@ -129,7 +129,7 @@ func (u *use) selected(sel *Selection) ([]*v1alpha1.Cluster, error) {
 		}
 		for _, a := range sel.Archs {
 			if !slices.ContainsFunc(conf.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Arch == "" || h.Arch == a }) {
-				u.notice("nothing is fetched for %s: the configuration has another architecture for every host (spec.hosts[].arch)", a)
+				u.notice("nothing to download for %s: the configuration has another architecture for every host (spec.hosts[].arch)", a)
 			}
 		}
 		return []*v1alpha1.Cluster{conf}, nil
@@ -196,7 +196,7 @@ func (u *use) onArchs(conf *v1alpha1.Cluster, store *resource.Store, archs []str
 		archs = Archs()[:1] // no host asks for it
 	case len(archs) == 0:
 		archs = Archs()[:1]
-		u.notice("the architecture of %s is not configured (spec.hosts[].arch), nor given with --arch: amd64 is taken", human.Names(open, 10))
+		u.notice("the architecture of %s is neither configured (spec.hosts[].arch) nor given with --arch: assuming amd64", human.Names(open, 10))
 	}
 	var all []*cluster.Cluster
 	for _, arch := range archs {
@@ -344,7 +344,7 @@ func (a *App) Prune(ctx context.Context, r Request, o Observer, sel Selection) (
 			all = append(all, some...)
 		}
 		if err != nil {
-			return nil, fault.Advise(fmt.Errorf("what the cluster of %s needs cannot be told: %w", d.file, err), "repair that configuration, or name the one cluster that counts with --name")
+			return nil, fault.Advise(fmt.Errorf("finding out what the cluster of %s needs: %w", d.file, err), "fix that configuration, or name the only cluster to keep with --name")
 		}
 	}
 	made, err := filesBelow(a.Workdir, "lock")
@@ -406,7 +406,7 @@ func (u *use) described() (all []description, err error) {
 		all = append(all, d)
 	}
 	if len(all) == 0 {
-		return nil, fault.Exit(fault.Advise(errors.New("there is no cluster, here or in "+u.app.Workdir+": all of the store would go"), "name the cluster that counts with --name or -f"), fault.ExitUsage)
+		return nil, fault.Exit(fault.Advise(errors.New("there is no cluster here or in "+u.app.Workdir+": everything in the store would be removed"), "name the cluster to keep with --name or -f"), fault.ExitUsage)
 	}
 	return all, nil
 }

@@ -66,7 +66,7 @@ func smaller(config string) string {
 	return regexp.MustCompile(`(?m)^  - \{name: node3.*\n`).ReplaceAllString(config, "")
 }
 
-// joined matches the certificate that is made anew for each join.
+// joined matches the certificate that is recreated for each join.
 var joined = regexp.MustCompile(`(?m)^(/var/lib/kubelet/pki/kubelet-client-join\.pem .*\n)(    .*\n)+`)
 
 // undisturbed runs a row, with one worker, as it should be.

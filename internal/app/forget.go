@@ -35,7 +35,7 @@ func (s *session) confirmUnseen(ctx context.Context, failed []*HostError) error 
 	if s.MayForget != nil {
 		refused = s.MayForget(ctx, name, refused.Error())
 	} else {
-		refused = fault.Advise(refused, "see why they cannot be reached; if all are gone for good, confirm it by the cluster's name")
+		refused = fault.Advise(refused, "see why they cannot be reached; if all are gone for good, confirm with the cluster's name")
 	}
 	if refused == nil {
 		return nil
@@ -107,7 +107,7 @@ func (w *work) forget(c *cluster.Cluster) error {
 // tellEtcd says what a deleted cluster leaves in an external etcd.
 func (s *site) tellEtcd() {
 	if s.cluster.ExternalEtcd() {
-		s.notice("etcd at %s is left alone: what the cluster stored, its secrets too, is still there; to remove it: etcdctl del --prefix %s",
+		s.notice("etcd at %s is left alone: what the cluster stored, including its secrets, is still there; to remove it: etcdctl del --prefix %s",
 			strings.Join(s.cluster.Spec.Etcd.External.Endpoints, ","), s.cluster.EtcdPrefix())
 	}
 }

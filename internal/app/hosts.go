@@ -134,7 +134,7 @@ func (f *fleet) gather(ctx context.Context) (facts map[string]*runner.Facts, fai
 }
 
 // eachConnected calls ask for all hosts that are connected at once, and returns those that failed, or did not answer in
-// a time. A connection that is lost is made anew, once.
+// a time. A connection that is lost is recreated, once.
 func (f *fleet) eachConnected(ctx context.Context, most time.Duration, ask func(context.Context, *runner.Runner) error) []*HostError {
 	return f.each(func(h *v1alpha1.Host) error {
 		f.mu.Lock()
@@ -190,14 +190,14 @@ func (s *site) leaveOut(failed []*HostError) (needed []*HostError, err error) {
 			}
 		}
 		if s.AllowMissing && why != "" {
-			e.Err = adviseMore(e.Err, "--allow-missing does not leave it out: "+why)
+			e.Err = adviseMore(e.Err, "--allow-missing cannot leave it out: "+why)
 		}
 		needed = append(needed, e)
 	}
 	if !s.AllowMissing {
 		if needed == nil {
 			for _, e := range failed {
-				e.Err = adviseMore(e.Err, "to go on without hosts that are down: --allow-missing; a later run brings them up to date")
+				e.Err = adviseMore(e.Err, "to continue without hosts that are down: --allow-missing; a later run brings them up to date")
 			}
 		}
 		return failed, nil

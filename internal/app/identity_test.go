@@ -111,7 +111,7 @@ func TestPlanTellsNoDigest(t *testing.T) {
 			}
 		}
 		if told == 0 {
-			t.Error("no step writes the log-in")
+			t.Error("no step writes the login")
 		}
 		if regexp.MustCompile(`"sha256:[0-9a-f]{64}"`).Match(plan) {
 			t.Error("the plan holds plain digests")

@@ -325,7 +325,7 @@ var troubles = map[string]trouble{
 		},
 	},
 	"delete from a host less": {prep: made(smaller), run: remove},
-	"delete machines made anew": {prep: func(w *world, a *attempt) {
+	"delete machines recreated": {prep: func(w *world, a *attempt) {
 		made(with("", ""))(w, a)
 		for _, h := range w.hosts {
 			h.Remove("/var/lib/kubexm/env")

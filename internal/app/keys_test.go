@@ -18,7 +18,7 @@ func breakKey(w *world) {
 	w.must(os.WriteFile(path, []byte("rubbish"), 0o600))
 }
 
-// keyTroubles are troubles with the keys of a cluster: lost, broken, made anew, or not seen to be there.
+// keyTroubles are troubles with the keys of a cluster: lost, broken, recreated, or not seen to be there.
 var keyTroubles = map[string]trouble{
 	"delete by force after a build elsewhere": {prep: func(w *world, a *attempt) {
 		made(with("", ""))(w, a)

@@ -63,6 +63,7 @@ var drifts = map[string]struct {
 	"file edited":        {do: func(w *world) { w.hosts["node4"].Put("/etc/crictl.yaml", "debug: true\n", 0o644) }},
 	"file removed":       {do: func(w *world) { w.hosts["node2"].Remove("/etc/security/limits.d/kubexm.conf") }},
 	"mode of a file":     {do: func(w *world) { w.sh("node1", "chmod 644 /etc/kubernetes/pki/sa.key") }},
+	"runtime stopped":    {do: func(w *world) { w.sh("node2", "systemctl stop containerd") }},
 	"unit stopped":       {do: func(w *world) { w.sh("node3", "systemctl stop kube-scheduler") }, on: "row9"},
 	"API server stopped": {do: func(w *world) { w.sh("node1", "systemctl stop kube-apiserver") }, on: "row9"},
 	"etcd stopped":       {do: func(w *world) { w.sh("node1", "systemctl stop etcd") }, on: "row9"},

@@ -14,7 +14,7 @@ import (
 	"github.com/kubexm/kubexm/internal/app"
 )
 
-// change is one of a configuration, and what it starts anew.
+// change is one of a configuration, and what it restarts.
 type change struct {
 	set      string                   // parts of the spec
 	restarts string                   // "kube-apiserver@masters kubelet@nodes"
@@ -58,7 +58,7 @@ var edits = map[string]change{
 	"proxy mode ipvs":     {set: `kubernetes: {proxyMode: ipvs}`, restarts: "kube-proxy@nodes", pods: "-"},
 	"etcd arguments":      {set: `etcd: {extraArgs: {quota-backend-bytes: "4294967296"}}`, on: ownEtcd, restarts: "etcd@etcd"},
 	"registry mirrors":    {set: `registry: {mirrors: {docker.io: ["https://mirror.example.com"]}, insecure: ["10.9.9.9:5000"]}`},
-	"registry log-ins":    {set: `registry: {auth: {registry.example.com: {username: ops, password: one}}}`},
+	"registry logins":     {set: `registry: {auth: {registry.example.com: {username: ops, password: one}}}`},
 	"labels":              {set: `hosts: [{name: node2, labels: {zone: a}}]`},
 	"taints":              {set: `hosts: [{name: node2, taints: [{key: dedicated, value: db, effect: NoSchedule}]}]`, restarts: "kubelet@node2", pods: "-", on: func(c string) bool { return !strings.Contains(c, "roles: [etcd, worker]") }},
 	"sysctl":              {set: `system: {sysctl: {vm.max_map_count: "262144", vm.panic_on_oom: "1"}}`},
@@ -72,7 +72,7 @@ var edits = map[string]change{
 	"credentials":         {set: `global: {user: ops}`, none: func(string) bool { return true }},
 }
 
-// expected are the services that an edit starts anew, with their hosts, sorted.
+// expected are the services that an edit restarts, with their hosts, sorted.
 func (e change) expected(config string) map[string][]string {
 	text := e.restarts
 	if kubeadmPods(config) && e.pods != "" {
@@ -102,7 +102,7 @@ func (e change) expected(config string) map[string][]string {
 	return all
 }
 
-// announced are the services that a proposal says are started anew, with their hosts.
+// announced are the services that a proposal says are restarted, with their hosts.
 func announced(p *app.Proposal) map[string][]string {
 	all := map[string][]string{}
 	for _, r := range p.Restarts {

@@ -19,7 +19,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
-// TestConfirm asks before something is started anew, and only then.
+// TestConfirm asks before something is restarted, and only then.
 func TestConfirm(t *testing.T) {
 	errNo := errors.New("no")
 	bubble(t, func(t *testing.T) {
@@ -91,7 +91,7 @@ func badArgument(t *testing.T, name string) {
 	}
 	chronicle.apart(t)
 	if hosts := chronicle.restarts()["kube-apiserver"]; len(hosts) != 1 {
-		t.Errorf("API servers started anew on %v", hosts)
+		t.Errorf("API servers restarted on %v", hosts)
 	}
 	for _, m := range []string{"node1", "node2", "node3"} {
 		if strings.Contains(argumentsOf(w.hosts[m]), bad) {
@@ -148,7 +148,7 @@ func (c changed) again(t *testing.T) *world {
 	return w
 }
 
-// upheavals start anew all of a control plane, and all nodes.
+// upheavals restart all of a control plane, and all nodes.
 var upheavals = []string{edits["etcd arguments"].set, edits["API server arguments"].set, edits["kubelet arguments"].set, edits["time servers"].set}
 
 // eachLiving tests rows with several masters at some moments of a change.
@@ -166,7 +166,7 @@ func eachLiving(t *testing.T, most int, last func(changed) int, test func(*testi
 	}
 }
 
-// ends finishes what was cut off, and looks whether all is as it would be.
+// ends finishes what was cut off, and checks whether all is as it would be.
 func (c changed) ends(t *testing.T, w *world, resume bool) {
 	a := w.attempt(t.Context())
 	a.Resume = resume

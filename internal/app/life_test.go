@@ -75,7 +75,7 @@ func merge(into, part map[string]any) {
 	}
 }
 
-// agreed lets services be started anew.
+// agreed lets services be restarted.
 func agreed(context.Context, *app.Proposal) error { return nil }
 
 // apply brings the cluster to its configuration.
@@ -124,7 +124,7 @@ type image struct {
 	objects string
 }
 
-// What two hosts with one past may differ in: the certificate that is made anew for each join, and fields without a
+// What two hosts with one past may differ in: the certificate that is recreated for each join, and fields without a
 // value that kubeadm writes into the kubelet's configuration. And what differs by what a host was before, until the
 // cluster is deleted: kernel modules and parameters that were set and are wanted no more, directories
 // in which the ledger kept files, and programs that were replaced.
@@ -213,7 +213,7 @@ func (w *world) unwatched() {
 	}
 }
 
-// restarts are the services that were started anew, each with its hosts in their order.
+// restarts are the services that were restarted, each with its hosts in their order.
 func (c *chronicle) restarts() map[string][]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -158,7 +158,7 @@ func take(f *os.File, cluster string) (runner.Holder, error) {
 	}
 	machine, err := os.Hostname()
 	if err != nil {
-		machine = "a machine without a name"
+		machine = "an unnamed machine"
 	}
 	return runner.Holder{Cluster: cluster, Token: token, Known: true, Who: fmt.Sprintf("%s on %s, %s", userName(), machine, who)}, nil
 }
@@ -204,7 +204,7 @@ func (f *fleet) takeLocks(ctx context.Context, h runner.Holder) error {
 		if held := (*runner.HeldError)(nil); errors.As(e, &held) {
 			other = fmt.Errorf("another kubexm is at work on cluster %s: %s (its lock is on host %s)", f.of.config.Metadata.Name, held.Who, e.Host)
 		} else if !isDown(e.Err) {
-			f.of.notice("warning: another kubexm would not be kept out: %v", e)
+			f.of.notice("warning: the cluster is not locked against another kubexm: %v", e)
 		}
 	}
 	return fault.Advise(other, "wait until it has ended; the lock of one that was killed expires after a minute, or is removed by: kubexm unlock"+f.of.Which())

@@ -79,7 +79,7 @@ func firstMasterDown(t *testing.T, w *world, config string) {
 	p, err = a.App.PlanApply(a.ctx, a.Request, a.Observer)
 	w.must(err)
 	if len(p.Restarts) != 1 || p.Restarts[0].Service != "kube-apiserver" || !slices.Equal(slices.Sorted(slices.Values(p.Restarts[0].Hosts)), []string{"node2", "node3"}) {
-		t.Errorf("starts anew: %+v", p.Restarts)
+		t.Errorf("restarts: %+v", p.Restarts)
 	}
 	a, res, err := w.applyTo(t, true)
 	w.must(err)
@@ -120,7 +120,7 @@ func TestTooManyDown(t *testing.T) {
 		w.lose("node2")
 		before := w.snapshot()
 		_, _, err = w.applyTo(t, true)
-		why := "--allow-missing does not leave it out: it has a member of etcd, and without it 0 of 3 are healthy, which is no majority"
+		why := "--allow-missing cannot leave it out: it has a member of etcd, and without it 0 of 3 are healthy, which is no majority"
 		if err == nil || !strings.Contains(fault.Advice(err), why) {
 			t.Errorf("%v, advice %q", err, fault.Advice(err))
 		}

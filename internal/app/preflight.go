@@ -23,7 +23,7 @@ type Fitness struct {
 	Findings []preflight.Finding `json:"findings"` // errors first
 }
 
-// Preflight looks whether a cluster can be made of its machines. One that cannot be
+// Preflight checks whether a cluster can be made of its machines. One that cannot be
 // reached is a finding, too. Of machines nothing is changed, and no lock is taken.
 func (a *App) Preflight(ctx context.Context, r Request, o Observer) (*Fitness, error) {
 	opened, err := a.open(ctx, r, o)
@@ -59,8 +59,8 @@ func (a *App) Preflight(ctx context.Context, r Request, o Observer) (*Fitness, e
 			severity = preflight.SeverityWarning
 		}
 		is.Findings = append(is.Findings, preflight.Finding{
-			Host: e.Host, Check: "connectivity", Found: e.Err.Error(), Needed: "a log-in by SSH, and rights of root",
-			Severity: severity, Fix: cmp.Or(fault.Advice(e.Err), "see whether the machine is up and lets you log in"),
+			Host: e.Host, Check: "connectivity", Found: e.Err.Error(), Needed: "an SSH login with root privileges",
+			Severity: severity, Fix: cmp.Or(fault.Advice(e.Err), "check that the machine is up and lets you log in"),
 		})
 	}
 	found, err := s.findings(ctx, false)
@@ -103,7 +103,7 @@ func (s *site) tryPorts(ctx context.Context) []*HostError {
 func (r *Request) checkSkipped() error {
 	for _, name := range r.SkipPreflight {
 		if !slices.Contains(preflight.Names(), name) {
-			return fault.Exit(fmt.Errorf("no preflight check is named %q; there are: %s", name, strings.Join(preflight.Names(), ", ")), fault.ExitUsage)
+			return fault.Exit(fmt.Errorf("unknown preflight check %q; there are: %s", name, strings.Join(preflight.Names(), ", ")), fault.ExitUsage)
 		}
 	}
 	return nil
@@ -154,9 +154,9 @@ func (s *site) checkOwner(force bool) (nobodys []string, err error) {
 		case why != "":
 			others = append(others, h+" is "+why)
 			if namesake {
-				advice = "work with the --workdir that the cluster was made with; where that is lost: kubexm delete cluster" + s.Which() + " --force"
+				advice = "use the --workdir that the cluster was created with; where that is lost: kubexm delete cluster" + s.Which() + " --force"
 				if id != "" {
-					advice += ", after removing " + s.cluster.Certs.Dir + " if no machine knows the keys in it"
+					advice += ", after removing " + s.cluster.Certs.Dir + " if no machine uses the keys in it"
 				}
 			}
 		case !namesake && s.cluster.Facts[h] != nil:

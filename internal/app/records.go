@@ -68,8 +68,8 @@ func (u *use) recorded(name, dir string) (*records, error) {
 
 // noCluster says that a cluster was not made.
 func (u *use) noCluster(name string) error {
-	err := fmt.Errorf("there is no cluster %s: nothing of it is in %s", name, filepath.Join(u.app.Workdir, name))
-	return fault.Exit(fault.Advise(err, "make it with: kubexm create cluster"+u.Which()+"; or name the --workdir that it was made in"), fault.ExitUsage)
+	err := fmt.Errorf("there is no cluster %s: no record of it is in %s", name, filepath.Join(u.app.Workdir, name))
+	return fault.Exit(fault.Advise(err, "create it with: kubexm create cluster"+u.Which()+"; or give the --workdir that it was created in"), fault.ExitUsage)
 }
 
 // runs are the runs of the cluster, of which there is at least one. A run without an end is "running" when it is the

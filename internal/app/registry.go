@@ -53,7 +53,7 @@ func (a *App) registrySite(ctx context.Context, r Request, o Observer, alone boo
 	}
 	c.Registry()
 	if err := c.Err(); err != nil {
-		return nil, nil, fmt.Errorf("the private registry of cluster %s is not made: %w", c.Name, err)
+		return nil, nil, fmt.Errorf("the private registry of cluster %s does not exist yet: %w", c.Name, err)
 	}
 	if err := s.dial(ctx, c.Host(host)); err != nil {
 		return nil, nil, &HostError{host, err}
@@ -80,7 +80,7 @@ func (a *App) PushImages(ctx context.Context, req Request, o Observer, refs []st
 		if slices.Contains(have, ref) {
 			continue
 		}
-		advice := "kubexm images list tells what the cluster needs; the store has " + human.Names(have, 10)
+		advice := "kubexm images list shows what the cluster needs; the store has " + human.Names(have, 10)
 		if near := config.Nearest(ref, have); near != "" {
 			advice = "did you mean " + near + "?"
 		}
@@ -171,7 +171,7 @@ func (a *App) Images(ctx context.Context, r Request, o Observer, archs []string)
 	if clusters[0].RegistryHost() != "" {
 		list.Registry = confs[0].Spec.Registry.PrivateRegistry
 		if err := list.look(ctx, u); err != nil {
-			o.notice("warning: what is in %s can not be told: %v", list.Registry, err)
+			o.notice("warning: the contents of %s cannot be listed: %v", list.Registry, err)
 		}
 	}
 	return list, nil

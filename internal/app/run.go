@@ -162,7 +162,7 @@ func (w *work) reach(ctx context.Context, exclusive bool, src v1alpha1.Source) (
 }
 
 // unkept is the notice of facts that cannot be recorded.
-const unkept = "warning: what is known of the hosts cannot be kept for a later build: %v"
+const unkept = "warning: the facts of the hosts cannot be kept for a later build: %v"
 
 // planning puts the cluster together, with the store that all clusters share.
 func (s *session) planning(facts map[string]*runner.Facts, src v1alpha1.Source) (*cluster.Cluster, error) {
@@ -241,8 +241,8 @@ func (a *App) Delete(ctx context.Context, r Request, o Observer) (*Result, error
 	}
 	left, err := w.left(failed)
 	if err == nil && len(left) > 0 && !r.Force {
-		err = fmt.Errorf("the cluster is not gone from %s: not reached, not in the configuration, or without kubexm's record; its keys are kept in %s", human.Names(left, 10), s.cluster.Certs.Dir)
-		err = fault.Advise(err, "bring them up and delete again; if they are gone for good or installed anew: kubexm delete cluster"+s.Which()+" --force")
+		err = fmt.Errorf("the cluster was not removed from %s: not reached, not in the configuration, or without kubexm's record; its keys are kept in %s", human.Names(left, 10), s.cluster.Certs.Dir)
+		err = fault.Advise(err, "bring them up and delete again; if they are gone for good or were reinstalled: kubexm delete cluster"+s.Which()+" --force")
 	}
 	if err != nil {
 		return res, err

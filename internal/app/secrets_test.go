@@ -18,7 +18,7 @@ import (
 )
 
 // passwords are the secrets of a configuration.
-var passwords = []string{"log-in-Zu7che", "sudo-Ohw3ei", "phrase-Aey1oo"}
+var passwords = []string{"login-Zu7che", "sudo-Ohw3ei", "phrase-Aey1oo"}
 
 // overheard is all that leaves the process or is written down, by place.
 type overheard struct {

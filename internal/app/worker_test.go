@@ -56,7 +56,7 @@ func workerDies(t *testing.T, w *world, e ending, m int) {
 	e.check(t, w, "node3")
 }
 
-// aroundNode3 looks whether all but node3 is as it should be, and node3 told.
+// aroundNode3 checks whether all but node3 is as it should be, and node3 told.
 func (w *world) aroundNode3(t *testing.T, a *attempt, e ending, err error) {
 	t.Helper()
 	for _, failure := range leaves(err) {

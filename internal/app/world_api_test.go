@@ -78,7 +78,7 @@ func (w *world) serve(h *runnertest.Host) error {
 		return errors.New("etcd does not answer")
 	}
 	api := w.api
-	connect := func() (net.Conn, error) { // it reads its certificate anew
+	connect := func() (net.Conn, error) { // it reads its certificate again
 		pair, ca, err := serving(w, h)
 		if err != nil {
 			return nil, err

@@ -20,16 +20,16 @@ const exitPending = 10
 
 func (p *program) applyCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "apply [PLAN]", Short: "Bring a running cluster to what its configuration says", GroupID: groupCluster,
-		Long: `Compare what was last applied, what the configuration says now, and what is there,
-and change what differs: also what somebody has changed by hand.
+		Use: "apply [PLAN]", Short: "Make a running cluster match its configuration", GroupID: groupCluster,
+		Long: `Compare the configuration that was last applied, the current one, and the machines,
+and change what differs, including what somebody has changed by hand.
 
-What has a quorum or an endpoint behind it is changed on one machine after the
-other, each only when all are healthy. Before anything that runs is started anew it
-asks for confirmation on a terminal; elsewhere --yes is needed.
+Services with a quorum or an endpoint are restarted on one machine at a time, each only
+when all are healthy. Before it restarts anything that runs, it asks for confirmation on
+a terminal; elsewhere --yes is needed.
 
-PLAN is a file that kubexm plan apply --out has written: it is applied only if it is
-still what would be done.
+PLAN is a file written by kubexm plan apply --out: it is applied only if it is still
+what would be done.
 
 --revision goes back to the configuration that an earlier run applied, one of those
 that kubexm config history lists. Its text, with its comments, becomes that of the
@@ -45,7 +45,7 @@ text of a configuration with secrets in plain text is not kept once another is a
 	}
 	format := p.createFlags(cmd)
 	p.revisionFlag(cmd)
-	yes := cmd.Flags().BoolP("yes", "y", false, "do not ask before services are started anew")
+	yes := cmd.Flags().BoolP("yes", "y", false, "do not ask before services are restarted")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var saved *app.Proposal
 		if len(args) > 0 {
@@ -68,15 +68,15 @@ func (p *program) revisionFlag(cmd *cobra.Command) {
 	complete(cmd, "revision", p.revisions)
 }
 
-// agreement asks before services are started anew, unless that was agreed to.
+// agreement asks before services are restarted, unless that was agreed to.
 func (p *program) agreement(given bool) func(context.Context, *app.Proposal) error {
 	return func(ctx context.Context, what *app.Proposal) error {
 		switch {
 		case given:
 			return nil
 		case !terminal(p.in):
-			err := fmt.Errorf("applying this to cluster %s starts services anew (%s), and there is no terminal to ask on", what.Cluster, restarts(what))
-			return usage(fault.Advise(err, "look at it with: kubexm plan apply; then add --yes"))
+			err := fmt.Errorf("applying this to cluster %s restarts services (%s), and there is no terminal to ask on", what.Cluster, restarts(what))
+			return usage(fault.Advise(err, "see what would change with: kubexm plan apply; then add --yes"))
 		}
 		if err := p.writeProposal(p.err, what, false); err != nil {
 			return err
@@ -87,16 +87,16 @@ func (p *program) agreement(given bool) func(context.Context, *app.Proposal) err
 
 // agree lets the user of a terminal type yes; anything else is a no.
 func (p *program) agree(ctx context.Context) error {
-	fmt.Fprint(p.err, "Type yes to go on: ")
+	fmt.Fprint(p.err, "Type yes to continue: ")
 	return p.typed(ctx, "yes")
 }
 
 func (p *program) planApplyCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "apply", Short: "Show what bringing a running cluster to its configuration would change",
-		Long: `Compare what was last applied, what the configuration says now, and what is there.
-Nothing is changed. WHY says what made a step necessary: the file, drift (somebody
-changed it by hand, or a run was cut off), or both.`,
+		Use: "apply", Short: "Show what kubexm apply would change",
+		Long: `Compare the configuration that was last applied, the current one, and the machines.
+Nothing is changed. WHY is the reason for each step: the file, drift (somebody changed
+the machine by hand, or a run was interrupted), or both.`,
 		Example: `  kubexm plan apply --name prod
   kubexm plan apply --name prod --diff
   kubexm plan apply --name prod --out prod.plan
@@ -153,7 +153,7 @@ func (p *program) writeProposal(to io.Writer, what *app.Proposal, diff bool) err
 		fmt.Fprintln(w)
 	}
 	if what.Empty() {
-		fmt.Fprintf(w, "Nothing to change: cluster %s is as its configuration says.\n", what.Cluster)
+		fmt.Fprintf(w, "Nothing to change: cluster %s matches its configuration.\n", what.Cluster)
 		return w.Flush()
 	}
 	fmt.Fprintf(w, "HOST\tWHY\tCHANGES\tRESTARTS\n")
@@ -170,18 +170,18 @@ func (p *program) writeProposal(to io.Writer, what *app.Proposal, diff bool) err
 	}
 	fmt.Fprintln(w)
 	if len(what.Restarts) > 0 {
-		fmt.Fprintf(w, "Started anew: %s.\n", restarts(what))
+		fmt.Fprintf(w, "Restarted: %s.\n", restarts(what))
 	}
 	if what.Away != "" {
-		fmt.Fprintf(w, "The API may be away %s.\n", what.Away)
+		fmt.Fprintf(w, "The API may be unavailable %s.\n", what.Away)
 	}
 	if len(what.Missing) > 0 {
-		fmt.Fprintf(w, "Left out, as they cannot be reached: %s.\n", human.Names(what.Missing, 10))
+		fmt.Fprintf(w, "Left out because they cannot be reached: %s.\n", human.Names(what.Missing, 10))
 	}
 	return w.Flush()
 }
 
-// restarts lists what is started anew, and where.
+// restarts lists what is restarted, and where.
 func restarts(what *app.Proposal) string {
 	var all []string
 	for _, r := range what.Restarts {

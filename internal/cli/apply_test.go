@@ -48,7 +48,7 @@ func TestAgreement(t *testing.T) {
 		t.Errorf("agreed: %v", err)
 	}
 	err := p.agreement(false)(t.Context(), proposed())
-	if fault.ExitCode(err) != fault.ExitUsage || !strings.Contains(err.Error(), "starts services anew (kube-apiserver on node1), and there is no terminal") || !strings.Contains(fault.Advice(err), "--yes") {
+	if fault.ExitCode(err) != fault.ExitUsage || !strings.Contains(err.Error(), "restarts services (kube-apiserver on node1), and there is no terminal") || !strings.Contains(fault.Advice(err), "--yes") {
 		t.Errorf("without a terminal: %v: %s", err, fault.Advice(err))
 	}
 }

@@ -9,20 +9,20 @@ import (
 
 func (p *program) buildCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "cluster", Short: "Write every file that hosts will get, for a look before install",
+		Use: "cluster", Short: "Write every file that hosts will get, to review before install",
 		Long: `Make the keys and certificates of a cluster, and write every file that install will
 write to its machines, byte for byte, to WORKDIR/CLUSTER/HOST/PATH: certificates,
-units, configurations, manifests; of files that have other owners too, like
-/etc/hosts, the lines between kubexm's marks. WORKDIR/CLUSTER/objects has the objects
-of Kubernetes that kubexm applies.
+units, configurations, manifests. Of files that kubexm shares with others, like
+/etc/hosts, only the lines between kubexm's marks are written. The Kubernetes objects
+that kubexm applies are in WORKDIR/CLUSTER/objects.
 
-No machine is asked. What some files depend on - network interfaces, the kernel - is
-taken from what was last seen of a machine, by any command that asked it, such as
-'kubexm preflight'; one that was never asked is taken for an ordinary machine.
+No machine is contacted. Some files depend on a machine's network interfaces or kernel:
+these are taken from what any earlier command, such as 'kubexm preflight', last saw
+there; a machine never contacted is assumed to be an ordinary one.
 
 A second build writes the same bytes: keys and certificates are made once. Do not
 edit what is built: change the configuration, and build again. Not built are the
-name servers of spec.extra.resolves, whose place a machine decides, and the
+name servers of spec.extra.resolves, as where they go depends on the machine, and the
 certificates that kubeadm signs on masters.`,
 		Example: `  kubexm build cluster --name prod
   less .kubexm/prod/node1/etc/systemd/system/etcd.service
@@ -56,15 +56,15 @@ certificates that kubeadm signs on masters.`,
 
 func (p *program) installCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "cluster", Short: "Make a cluster of what was downloaded or imported, and built",
-		Long: `Do what 'kubexm create cluster' does, but fetch nothing, and write to the machines
-exactly what 'kubexm build cluster' wrote: where it is missing, was edited, was built
-of another configuration or for machines that turn out to be other than was thought,
-it refuses before anything is touched, and says what differs.
+		Use: "cluster", Short: "Create a cluster from what was downloaded or imported, and built",
+		Long: `Do what 'kubexm create cluster' does, but download nothing, and write to the machines
+exactly what 'kubexm build cluster' wrote. If that is missing, was edited, or was built
+from another configuration or for machines that turn out to be different, it stops
+before anything is touched, and says what differs.
 
 It needs no internet; with spec.source.offline: true the machines need none either, and
-get packages of their operating systems from here. Run it again at any time: it changes only what is not as it
-should be.`,
+get the packages of their operating systems from this machine. Run it again at any time:
+it changes only what differs from the configuration.`,
 		Example: `  kubexm import prod-v1.37.1.tar.zst
   kubexm preflight --name prod
   kubexm build cluster --name prod
@@ -75,7 +75,7 @@ should be.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return p.operate(cmd, format.value, p.app.Install)
 	}
-	group := p.group("install", "Make a cluster of what was built", cmd)
+	group := p.group("install", "Create a cluster from what was built", cmd)
 	group.GroupID = groupCluster
 	return group
 }

@@ -60,11 +60,11 @@ func (p *program) execute(ctx context.Context, args []string) (cmd *cobra.Comman
 }
 
 const longHelp = `kubexm turns bare Linux machines, reached by SSH, into production Kubernetes,
-and looks after it.
+and maintains it.
 
 A cluster is described in conf/NAME/cluster.yaml (chosen with --name NAME) or in
-any file (-f FILE). What was made for it, and the record of every run, is kept in
-the work directory.
+any file (-f FILE). Its keys, the downloads and the record of every run are kept
+in the work directory.
 
 Exit codes:
   0    done, or nothing to do
@@ -89,7 +89,7 @@ func (p *program) root() *cobra.Command {
 		p.configCommand(), p.completionCommand(), p.versionCommand())
 	root.Long = longHelp
 	root.Example = `  kubexm config init --name prod     # write conf/prod/cluster.yaml, then edit it
-  kubexm preflight --name prod       # can it be made of these machines?
+  kubexm preflight --name prod       # are these machines fit for it?
   kubexm create cluster --name prod
   kubexm status --name prod`
 	root.SilenceErrors, root.SilenceUsage = true, true
@@ -98,7 +98,7 @@ func (p *program) root() *cobra.Command {
 	root.SetIn(p.in)
 	root.SetOut(p.out)
 	root.SetErr(p.err)
-	root.AddGroup(&cobra.Group{ID: groupCluster, Title: "Clusters:"}, &cobra.Group{ID: groupStore, Title: "What clusters are made of:"}, &cobra.Group{ID: groupLook, Title: "Looking:"},
+	root.AddGroup(&cobra.Group{ID: groupCluster, Title: "Clusters:"}, &cobra.Group{ID: groupStore, Title: "Downloads and images:"}, &cobra.Group{ID: groupLook, Title: "Status and history:"},
 		&cobra.Group{ID: groupConfig, Title: "Configuration and this program:"})
 	root.SetHelpCommandGroupID(groupConfig)
 	root.CompletionOptions.DisableDefaultCmd = true
@@ -112,7 +112,7 @@ func (p *program) root() *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&p.request.Name, "name", "", "`name` of the cluster, described in conf/NAME/cluster.yaml (alias: --cluster)")
 	flags.StringVarP(&p.request.File, "file", "f", "", "configuration `file`, instead of --name")
-	flags.StringVar(&p.app.Workdir, "workdir", app.DefaultWorkdir, "`directory` for what kubexm makes and records")
+	flags.StringVar(&p.app.Workdir, "workdir", app.DefaultWorkdir, "work `directory`, for keys, records and downloads")
 	flags.BoolVarP(&p.quiet, "quiet", "q", false, "print nothing but results and errors")
 	flags.BoolVar(&p.noColor, "no-color", false, "no colors (also: environment NO_COLOR)")
 	complete(root, "name", p.clusterNames)

@@ -16,18 +16,18 @@ import (
 
 func (p *program) createCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "cluster", Short: "Make a cluster, or bring it to what its configuration says",
+		Use: "cluster", Short: "Create a cluster, or make it match its configuration",
 		Long: `Download what is needed, prepare the machines, start Kubernetes and wait until
 every node is Ready.
 
-Every step looks first and changes only what is not as it should be: run it again
-at any time, a second run changes nothing. When a step fails, what this run
-changed in its task is rolled back; the rest stays, and --resume goes on. A worker
-that fails, or dies, does not keep the others from becoming nodes.
+Every step checks first and changes only what differs from the configuration: run it
+again at any time, a second run changes nothing. When a step fails, what this run
+changed in its task is rolled back; the rest stays, and --resume continues. A worker
+that fails, or goes down, does not keep the others from becoming nodes.
 
-A machine that cannot be reached stops it before anything is touched. With
---allow-missing it makes the cluster without workers that are down; run it again
-when they are back to add them. Once the cluster runs, masters, members of etcd and
+A machine that cannot be reached stops the run before anything is touched. With
+--allow-missing the cluster is created without workers that are down; run it again
+when they are back to add them. Once the cluster runs, masters, etcd members and
 load balancers can be left out, too, as long as the others can do without them.
 
 The first Ctrl-C lets running steps finish, the second stops at once.`,
@@ -42,26 +42,26 @@ The first Ctrl-C lets running steps finish, the second stops at once.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return p.operate(cmd, format.value, p.app.Create)
 	}
-	group := p.group("create", "Make a cluster", cmd)
+	group := p.group("create", "Create a cluster", cmd)
 	group.GroupID = groupCluster
 	return group
 }
 
 func (p *program) deleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "cluster", Short: "Take a cluster off its machines",
-		Long: `Stop Kubernetes on every machine of the cluster and put the machines back to what
-they were before: programs, settings, networks and all data of the cluster, etcd's
-and that of pods included, are removed. The record of runs stays, and so does what
-the cluster stored in an etcd that kubexm does not run.
+		Use: "cluster", Short: "Delete a cluster from its machines",
+		Long: `Stop Kubernetes on every machine of the cluster and restore the machines to what they
+were before: programs, settings, networks and all data of the cluster, including etcd's
+and that of pods, are removed. The record of runs stays, and so does what the cluster
+stored in an etcd that kubexm does not run.
 
 It asks for confirmation on a terminal; elsewhere --yes is needed.
 
-Machines that cannot be reached keep what they have, and so does this machine,
-until a later delete has reached them. With --force it does not wait for them: the
-cluster's keys, kubeconfig and configuration are moved to a directory archive of
-the cluster's. Where no machine at all is reached, which a broken network looks
-like, too, --force needs the cluster's name, typed on a terminal or in --confirm.`,
+Machines that cannot be reached keep what they have, and this machine keeps the
+cluster's keys, until a later delete has reached them. With --force it does not wait for
+them: the cluster's keys, kubeconfig and configuration are moved to an archive directory.
+Where no machine at all can be reached, which may be no more than a broken network,
+--force needs the cluster's name, typed on a terminal or given with --confirm.`,
 		Example: `  kubexm delete cluster --name prod
   kubexm delete cluster --name prod --dry-run
   kubexm delete cluster -f cluster.yaml --yes
@@ -69,9 +69,9 @@ like, too, --force needs the cluster's name, typed on a terminal or in --confirm
 		Args: arguments(0), PreRunE: p.chosen,
 	}
 	format := p.runFlags(cmd)
-	cmd.Flags().BoolVar(&p.request.Force, "force", false, "delete also without the cluster's keys, and without machines that cannot be reached")
+	cmd.Flags().BoolVar(&p.request.Force, "force", false, "delete even without the cluster's keys, or when machines cannot be reached")
 	yes := cmd.Flags().BoolP("yes", "y", false, "do not ask for confirmation")
-	confirm := cmd.Flags().String("confirm", "", "name of the cluster: do not ask for confirmation, also where --force finds no machine")
+	confirm := cmd.Flags().String("confirm", "", "name of the cluster: do not ask for confirmation, even if --force reaches no machine")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *confirm != "" || !*yes && !p.request.DryRun {
 			if err := p.confirmDelete(cmd.Context(), *confirm); err != nil {
@@ -92,14 +92,14 @@ like, too, --force needs the cluster's name, typed on a terminal or in --confirm
 			return p.app.Delete(ctx, r, o)
 		})
 	}
-	group := p.group("delete", "Take a cluster off its machines", cmd)
+	group := p.group("delete", "Delete a cluster from its machines", cmd)
 	group.GroupID = groupCluster
 	return group
 }
 
 // createFlags adds the flags of commands that make a cluster.
 func (p *program) createFlags(cmd *cobra.Command) *choice {
-	cmd.Flags().BoolVar(&p.request.Resume, "resume", false, "go on with the last run, which failed or was interrupted")
+	cmd.Flags().BoolVar(&p.request.Resume, "resume", false, "continue the last run, which failed or was interrupted")
 	p.skipFlag(cmd)
 	p.missingFlag(cmd)
 	return p.runFlags(cmd)
@@ -108,7 +108,7 @@ func (p *program) createFlags(cmd *cobra.Command) *choice {
 // runFlags adds the flags of commands that run a pipeline.
 func (p *program) runFlags(cmd *cobra.Command) *choice {
 	f := cmd.Flags()
-	f.BoolVar(&p.request.DryRun, "dry-run", false, "only ask the machines, and show what would change on each")
+	f.BoolVar(&p.request.DryRun, "dry-run", false, "only inspect the machines, and show what would change on each")
 	f.BoolVar(&p.request.NoRollBack, "no-rollback", false, "leave everything as it is when a step fails")
 	p.rollback = choice{string(engine.RollbackHost), []string{string(engine.RollbackHost), string(engine.RollbackTask)}}
 	f.Var(&p.rollback, "rollback", "what to undo when a step fails: its task on that host, or its task on all its hosts")
@@ -126,7 +126,7 @@ func (p *program) confirmDelete(ctx context.Context, named string) error {
 	case named == conf.Metadata.Name:
 		return nil
 	case named != "":
-		return usage(fmt.Errorf("--confirm names %q, and the cluster is %q: nothing was touched", named, conf.Metadata.Name))
+		return usage(fmt.Errorf("--confirm says %q, but the cluster is %q; nothing was touched", named, conf.Metadata.Name))
 	}
 	if err := p.mayAsk("deleting cluster " + conf.Metadata.Name); err != nil {
 		return err
@@ -145,7 +145,7 @@ func (p *program) confirmDelete(ctx context.Context, named string) error {
 
 // typeName lets the user of a terminal type the name of the cluster; anything else is a no.
 func (p *program) typeName(ctx context.Context, name string) error {
-	fmt.Fprint(p.err, "Type the name of the cluster to go on: ")
+	fmt.Fprint(p.err, "Type the name of the cluster to continue: ")
 	return p.typed(ctx, name)
 }
 

@@ -10,8 +10,8 @@ import (
 
 func (p *program) completionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "completion SHELL", Short: "Print a script that lets a shell complete commands", GroupID: groupConfig,
-		Long: "Print a script that lets a shell complete kubexm's commands, flags, clusters and runs.\nSHELL is bash, zsh, fish or powershell.",
+		Use: "completion SHELL", Short: "Print a shell completion script", GroupID: groupConfig,
+		Long: "Print a shell completion script for kubexm's commands, flags, clusters and runs.\nSHELL is bash, zsh, fish or powershell.",
 		Example: `  source <(kubexm completion bash)
   kubexm completion bash > /etc/bash_completion.d/kubexm
   kubexm completion zsh > "${fpath[1]}/_kubexm"

@@ -29,7 +29,7 @@ func (op *operation) conclude(res *app.Result, err error) {
 	fmt.Fprintf(op.out, "\n%s\n", op.head(res, err, st))
 	fmt.Fprintf(op.out, "  %s\n", counts(st, res.Summary))
 	if len(res.Missing) > 0 {
-		fmt.Fprintf(op.out, "  %s\n", st.Warn.String("left out, as they could not be reached: "+human.Names(res.Missing, mostHosts)))
+		fmt.Fprintf(op.out, "  %s\n", st.Warn.String("left out because they could not be reached: "+human.Names(res.Missing, mostHosts)))
 	}
 	if rows := slowRows(op.state.Slow(), st); len(rows) > 0 {
 		fmt.Fprint(op.out, table(rows))
@@ -53,7 +53,7 @@ func (op *operation) bundles(res *app.Result, st style.Style) {
 		what := fmt.Sprintf("%s and %s from %s", human.Count(i.Files, "published file"), human.Count(i.Images, "image"), human.Count(i.Volumes, "volume"))
 		rows = append(rows, []string{"  " + cmp.Or(i.Cluster, "bundle"), what, fmt.Sprintf("%s added (%s), %d there already", human.Count(i.Added, "file"), human.Bytes(i.Bytes), i.Present)})
 		if i.Signer != "" {
-			by := st.Warn.String("by whom is not known: --verify-key tells")
+			by := st.Warn.String("key not verified: use --verify-key")
 			if i.Trusted {
 				by = st.Good.String("a key of --verify-key")
 			}
@@ -81,7 +81,7 @@ func (op *operation) head(res *app.Result, err error, st style.Style) string {
 	case err != nil:
 		sign, how = st.Bad.String("✗"), "failed"
 	case op.request.DryRun:
-		how = "looked at, nothing was changed"
+		how = "checked, nothing was changed"
 	}
 	what := strings.TrimSpace(strings.TrimPrefix(op.path, "kubexm ")+" "+res.Cluster) + ":"
 	return fmt.Sprintf("%s %s %s %s", sign, what, st.Bold.String(how), st.Dim.String("after "+human.Duration(res.Elapsed)))
@@ -102,7 +102,7 @@ func slowRows(slow []progress.Timed, st style.Style) (rows [][]string) {
 // counts says how the steps of a run ended.
 func counts(st style.Style, s engine.Summary) string {
 	if s.Total > 0 && s.OK == s.Total {
-		return fmt.Sprintf("nothing to change: all %d steps found what they want", s.OK)
+		return fmt.Sprintf("nothing to change: all %d steps are up to date", s.OK)
 	}
 	var parts []string
 	add := func(p style.Paint, n int, what string) {

@@ -30,7 +30,7 @@ func (p *program) configInit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "init", Short: "Write a small configuration to start from",
 		Long: `Write a small commented configuration to start from: to conf/NAME/cluster.yaml,
-or to the file of -f ("-" is standard output). A file that is there is left alone.`,
+or to the file of -f ("-" is standard output). An existing file is not overwritten.`,
 		Example: `  kubexm config init --name prod
   kubexm config init --name prod --address 10.0.0.11,10.0.0.12 --user ubuntu
   kubexm config init -f - --type kubexm`,
@@ -46,7 +46,7 @@ or to the file of -f ("-" is standard output). A file that is there is left alon
 	cmd.RunE = func(*cobra.Command, []string) error {
 		name, file := p.request.Name, p.request.File
 		if name == "" && file == "" {
-			return usage(errors.New("what shall it be called? give --name NAME (for conf/NAME/cluster.yaml) or -f FILE"))
+			return usage(errors.New("the configuration needs a name: give --name NAME (for conf/NAME/cluster.yaml) or -f FILE"))
 		}
 		o.Type = kind.value
 		text, err := config.Init(cmp.Or(name, "mycluster"), o)
@@ -58,7 +58,7 @@ or to the file of -f ("-" is standard output). A file that is there is left alon
 			return err
 		}
 		if open {
-			p.notice("An address is a name: fill in internalAddress, at which the other machines reach the machine.")
+			p.notice("An address is a DNS name: fill in internalAddress, the IPv4 address at which the other machines reach it.")
 		}
 		if file == "-" {
 			_, err := fmt.Fprint(p.out, text)
@@ -88,7 +88,7 @@ func (p *program) writeConfig(file, text string) error {
 		f, err = os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	}
 	if errors.Is(err, fs.ErrExist) {
-		return usage(fault.Advise(fmt.Errorf("%s is there already", file), "edit it, or remove it first"))
+		return usage(fault.Advise(fmt.Errorf("%s already exists", file), "edit it, or remove it first"))
 	}
 	if err == nil {
 		_, err = f.WriteString(text)
@@ -97,7 +97,7 @@ func (p *program) writeConfig(file, text string) error {
 		}
 	}
 	if err != nil {
-		return fault.Advise(fmt.Errorf("writing the configuration: %w", err), "work in a directory that can be written to, or name a file in one with -f FILE")
+		return fault.Advise(fmt.Errorf("writing the configuration: %w", err), "work in a writable directory, or name a file in one with -f FILE")
 	}
 	if !p.quiet {
 		fmt.Fprintf(p.err, "Wrote %s. Enter your machines in it, then:\n  kubexm create cluster%s\n", file, p.app.Which(p.request))
@@ -107,8 +107,8 @@ func (p *program) writeConfig(file, text string) error {
 
 func (p *program) configValidate() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "validate", Short: "Check a configuration; no machine is asked",
-		Long:    "Check a configuration. All problems are told at once, with their lines.\nNo machine is asked. The exit code is 2 where there is a problem.",
+		Use: "validate", Short: "Check a configuration, without contacting machines",
+		Long:    "Check a configuration. All problems are reported at once, with their lines.\nNo machine is contacted. The exit code is 2 if there is a problem.",
 		Example: "  kubexm config validate --name prod\n  kubexm config validate -f cluster.yaml",
 		Args:    arguments(0), PreRunE: p.chosen,
 	}
@@ -153,9 +153,9 @@ func (p *program) configShow() *cobra.Command {
 
 func (p *program) configExplain() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "explain [FIELD]", Short: "Tell what a field means, its type, default and values",
-		Long: "Tell what a field means: its type, its default, the values that it can have, and how a change of it is\n" +
-			"brought about on a cluster that runs.",
+		Use: "explain [FIELD]", Short: "Explain a field: its meaning, type, default and values",
+		Long: "Explain a field: its meaning, type, default and allowed values, and how a change of it is applied to a\n" +
+			"running cluster.",
 		Example: "  kubexm config explain\n  kubexm config explain spec.hosts\n  kubexm config explain spec.kubernetes.proxyMode\n" +
 			"  kubexm config explain spec.network --recursive",
 		Args: arguments(1),

@@ -38,36 +38,36 @@ const downloadExample = `  kubexm download --name prod --dry-run
 
 func (p *program) downloadCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "download [--export[=FILE]]", Short: "Fetch what clusters are made of, and pack it for machines without internet", GroupID: groupStore,
-		Long: `Fetch the programs and images that a cluster needs into the store, packages in the
-work directory. No machine of the cluster is asked. What is there already is not
-fetched again, and what broke off goes on where it stopped.
+		Use: "download [--export[=FILE]]", Short: "Download what clusters need, and pack it for machines without internet", GroupID: groupStore,
+		Long: `Download the programs and images that a cluster needs into the store, packages in the
+work directory. No machine of the cluster is contacted. What is in the store already is
+not downloaded again, and interrupted downloads continue where they stopped.
 
 What is needed follows from the configuration (--name or -f; its spec.source.offline
-does not count here), or is all that any cluster of some versions of Kubernetes
-may need (--k8s). First comes a list of what will be fetched, from where, and how
-large it is where servers tell; with --dry-run that is all.
+does not count here), or is everything that any cluster of some Kubernetes versions may
+need (--k8s). First comes a list of what will be downloaded, from where, and how large
+it is if servers say so; with --dry-run that is all.
 
---export also packs it into one file, or into volumes, which 'kubexm import' takes
-on a machine without internet. The same store gives the same bytes. --sign-key signs
-it with an SSH key, so that 'kubexm import --verify-key' can tell who made it: that
-of a private key, or of a public one (.pub) whose private key the SSH agent holds.
+--export also packs it into one file, or into volumes, for 'kubexm import' on a machine
+without internet. The same store gives the same bytes. --sign-key signs it with an SSH
+key, so that 'kubexm import --verify-key' can check who made it: a private key, or a
+public one (.pub) whose private key the SSH agent holds.
 
---sbom writes a list of all that was downloaded, with versions, checksums and origins
-(CycloneDX, JSON); a bundle has it inside, too.
+--sbom writes a list of everything that was downloaded, with versions, checksums and
+origins (CycloneDX, JSON); a bundle contains it, too.
 
---verify reads every file of the store and compares it with the lock; the exit code
-is 1 where something is wrong. What the store itself publishes, indexes of images and of
-packages, is written anew then. --prune removes what no cluster needs: of those in
-conf and in the work directory, or of the one that is named.
+--verify reads every file of the store and compares it with the lock file; the exit code
+is 1 if something is wrong. It also rewrites the indexes of images and packages that the
+store itself publishes. --prune removes what no cluster needs: none of those in conf and
+in the work directory, or not the one that is named.
 
---os adds packages of operating systems, with all that they depend on: those that
-machines of the cluster are asked to have. This machine needs the tool that resolves
-them: apt and the distribution's keyring, or dnf and dnf-plugins-core. It reads
-the index by way of spec.source.access where that has an entry, else with its own
-settings. What the lock has already stays as it is; --refresh asks for newer
-packages. Machines install them from the store where spec.source.offline is true, else from their own repositories.
-There are: ` + commaLines(distro.Names(), 84) + ".",
+--os adds packages for operating systems, with all their dependencies: those that the
+cluster's machines need. This machine needs the tool that resolves them: apt and the
+distribution's keyring, or dnf and dnf-plugins-core. It reads the package index through
+spec.source.access if that has an entry, else with its own settings. Packages in the lock
+file stay as they are; --refresh looks for newer ones. Machines install them from the
+store if spec.source.offline is true, else from their own repositories.
+Operating systems: ` + commaLines(distro.Names(), 84) + ".",
 		Example: downloadExample,
 	}
 	var d downloading
@@ -86,9 +86,9 @@ There are: ` + commaLines(distro.Names(), 84) + ".",
 	return cmd
 }
 
-// commaLines joins words with commas, in lines of at most width characters; "There are: " is before them.
+// commaLines joins words with commas, in lines of at most width characters; "Operating systems: " is before them.
 func commaLines(words []string, width int) string {
-	text, used := words[0], len("There are: ")+len(words[0])
+	text, used := words[0], len("Operating systems: ")+len(words[0])
 	for _, w := range words[1:] {
 		if used += len(w) + len(", "); used > width {
 			text, used = text+",\n"+w, len(w)
@@ -101,19 +101,19 @@ func commaLines(words []string, width int) string {
 
 func (p *program) downloadFlags(cmd *cobra.Command, d *downloading) {
 	f := cmd.Flags()
-	f.StringSliceVar(&d.Archs, "arch", nil, "`architectures`, amd64 and arm64, of machines whose configuration does not say (default amd64)")
+	f.StringSliceVar(&d.Archs, "arch", nil, "`architectures`, amd64 and arm64, of machines that have none configured (default amd64)")
 	f.StringSliceVar(&d.Kubernetes, "k8s", nil, "`versions` of Kubernetes, instead of the one of a configuration")
-	f.StringSliceVar(&d.Systems, "os", nil, "operating `systems` whose packages are wanted, too, like debian12")
-	f.BoolVar(&d.Refresh, "refresh", false, "with --os: ask for packages that are newer than those in the lock")
+	f.StringSliceVar(&d.Systems, "os", nil, "also download packages for operating `systems`, like debian12")
+	f.BoolVar(&d.Refresh, "refresh", false, "with --os: look for packages newer than those in the lock file")
 	f.StringVar(&d.file, "export", "", "also pack it into a `file`")
 	f.Lookup("export").NoOptDefVal = app.BundleDefault
 	f.Var(&d.limit, "volume-size", "split the file into volumes FILE.001, FILE.002... of this size, like 2G")
 	f.StringVar(&d.sign, "sign-key", "", "sign what --export writes with the SSH key in a `file`")
 	f.StringVar(&d.sbom, "sbom", "", "also write a list of what was downloaded to a `file`")
-	f.BoolVar(&p.request.DryRun, "dry-run", false, "only list what would be fetched, or removed")
-	f.BoolVar(&d.verify, "verify", false, "check every file of the store against the lock")
+	f.BoolVar(&p.request.DryRun, "dry-run", false, "only list what would be downloaded, or removed")
+	f.BoolVar(&d.verify, "verify", false, "check every file of the store against the lock file file")
 	f.BoolVar(&d.prune, "prune", false, "remove from the store what no cluster needs")
-	f.IntVar(&p.request.Parallel, "parallel", 0, "things to fetch at a time (default 4)")
+	f.IntVar(&p.request.Parallel, "parallel", 0, "downloads at a time (default 4)")
 	complete(cmd, "arch", app.Archs)
 	complete(cmd, "os", distro.Names)
 	complete(cmd, "k8s", func() []string { return []string{config.DefaultKubernetes()} })
@@ -141,19 +141,19 @@ func (p *program) checkDownload(cmd *cobra.Command, args []string, d *downloadin
 	var err error
 	switch {
 	case d.limit > 0 && d.file == "":
-		err = errors.New("--volume-size is for a file: add --export")
+		err = errors.New("--volume-size needs --export")
 	case d.sign != "" && d.file == "":
-		err = errors.New("--sign-key is for a file: add --export")
+		err = errors.New("--sign-key needs --export")
 	case d.verify && (d.prune || d.file != "" || d.sbom != "" || p.request.DryRun || len(d.Kubernetes)+len(d.Systems) > 0):
-		err = errors.New("--verify goes alone: it looks at all that is in the store")
+		err = errors.New("--verify cannot be combined with other flags: it checks the whole store")
 	case d.prune && (d.file != "" || d.sbom != "" || len(d.Kubernetes) > 0):
-		err = errors.New("--prune goes with neither --export, --sbom nor --k8s: it keeps what clusters need")
+		err = errors.New("--prune cannot be combined with --export, --sbom or --k8s: it keeps what clusters need")
 	case named && len(d.Kubernetes) > 0:
-		err = errors.New("--k8s is instead of a configuration, which names its version itself: leave out one of the two")
+		err = errors.New("--k8s replaces a configuration, which has its own version: leave out one of the two")
 	case d.Refresh && len(d.Systems) == 0:
-		err = errors.New("--refresh is for packages of operating systems: add --os")
+		err = errors.New("--refresh needs --os")
 	case p.request.Parallel < 0:
-		err = fmt.Errorf("--parallel is %d", p.request.Parallel)
+		err = fmt.Errorf("--parallel must be at least 1, not %d", p.request.Parallel)
 	case !named && (d.verify || d.prune || len(d.Kubernetes) > 0):
 		return nil
 	default:
@@ -231,7 +231,7 @@ func amount(items []resource.Stock) string {
 		text += ", at most " + human.Bytes(known)
 	}
 	if unknown > 0 {
-		text += fmt.Sprintf(" (%d of a size not told)", unknown)
+		text += fmt.Sprintf(" (%d of unknown size)", unknown)
 	}
 	return text
 }
@@ -249,12 +249,12 @@ func (p *program) verify(ctx context.Context, format string) error {
 			fmt.Fprintf(p.out, "%s %s: %s\n", st.Bad.String("✗"), f.Path, f.What)
 		}
 		if len(is.Flaws) == 0 {
-			fmt.Fprintf(p.out, "%s the store is as its lock says: %s, %s\n", st.Good.String("✓"), human.Count(is.Files, "file"), human.Bytes(is.Bytes))
+			fmt.Fprintf(p.out, "%s the store matches its lock file: %s, %s\n", st.Good.String("✓"), human.Count(is.Files, "file"), human.Bytes(is.Bytes))
 		}
 	}
 	if err == nil && len(is.Flaws) > 0 {
-		err = fmt.Errorf("the store is not as its lock says: %s in %s", human.Count(len(is.Flaws), "flaw"), human.Count(is.Files, "file"))
-		err = fault.Advise(err, "nothing of it is used: kubexm download, or import, brings what is wrong or missing again")
+		err = fmt.Errorf("the store does not match its lock file: %s in %s", human.Count(len(is.Flaws), "flaw"), human.Count(is.Files, "file"))
+		err = fault.Advise(err, "what is wrong is not used: kubexm download, or import, replaces what is wrong or missing")
 	}
 	return err
 }
@@ -292,17 +292,17 @@ func (p *program) prune(ctx context.Context, format string, sel app.Selection) e
 
 func (p *program) importCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "import FILE...", Short: "Take what 'download --export' packed into the store", GroupID: groupStore,
-		Long: `Take what 'kubexm download --export' packed into the store of this work directory. FILE
-is a bundle, or the first of its volumes: the others are found beside it.
+		Use: "import FILE...", Short: "Import a bundle made by 'download --export' into the store", GroupID: groupStore,
+		Long: `Import a bundle made by 'kubexm download --export' into the store of this work directory.
+FILE is the bundle, or the first of its volumes: the others are found beside it.
 
-Every part is verified before it is used. What is there already is left alone, so an
-import that was interrupted goes on where it stopped. A bundle that was changed, is
-not whole, or says something else than the lock of this store is refused. --verify-key
-only takes one that is signed with a key of a file: a public key, or lines as of
-authorized_keys or of allowed_signers. Without it, who signed it is told.
+Every part is verified before it is used. What is in the store already is left alone, so
+an import that was interrupted continues where it stopped. A bundle that was changed, is
+incomplete, or contradicts the lock file of this store is refused. --verify-key accepts
+only a bundle signed with a key in that file: a public key, or lines in the format of
+authorized_keys or allowed_signers. Without it, the signer is shown, but not checked.
 
-Then create the cluster with spec.source.offline: true: nothing is fetched any more.`,
+Then create the cluster with spec.source.offline: true: nothing is downloaded any more.`,
 		Example: "  kubexm import prod-v1.37.1.tar.zst\n  kubexm import k8s.tar.zst.001\n  kubexm import --verify-key builder.pub prod-v1.37.1.tar.zst",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -312,7 +312,7 @@ Then create the cluster with spec.source.offline: true: nothing is fetched any m
 		},
 	}
 	var keys string
-	cmd.Flags().StringVar(&keys, "verify-key", "", "only take a bundle that is signed with a public key in a `file`")
+	cmd.Flags().StringVar(&keys, "verify-key", "", "only accept a bundle signed with one of the public keys in a `file`")
 	_ = cmd.MarkFlagFilename("verify-key", "pub")
 	format := output(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -60,7 +60,7 @@ func (b *byteSize) Set(s string) error {
 // output adds the flag -o.
 func output(cmd *cobra.Command, allowed ...string) *choice {
 	c := &choice{allowed[0], allowed}
-	cmd.Flags().VarP(c, "output", "o", "form of the output")
+	cmd.Flags().VarP(c, "output", "o", "output format")
 	complete(cmd, "output", func() []string { return allowed })
 	return c
 }
@@ -91,17 +91,17 @@ func (p *program) chosen(cmd *cobra.Command, _ []string) error {
 	var advice string
 	switch {
 	case r.Parallel < 0:
-		err, advice = fmt.Errorf("--parallel is %d", r.Parallel), "give a number of steps, or leave it out"
+		err, advice = fmt.Errorf("--parallel must be at least 1, not %d", r.Parallel), "give a number of steps, or leave it out"
 	case r.NoRollBack && cmd.Flags().Changed("rollback"):
-		err, advice = errors.New("--rollback and --no-rollback exclude one another"), "leave one of them out"
+		err, advice = errors.New("--rollback and --no-rollback cannot be combined"), "leave one of them out"
 	case r.File != "":
 	case r.Name == "" && len(names) > 0:
 		err, advice = errors.New("no cluster is named"), "give --name NAME or -f FILE; there are: "+strings.Join(names, ", ")
 	case r.Name == "":
-		err, advice = errors.New("no cluster is named"), "give --name NAME (for conf/NAME/cluster.yaml) or -f FILE; make one with: kubexm config init --name NAME"
+		err, advice = errors.New("no cluster is named"), "give --name NAME (for conf/NAME/cluster.yaml) or -f FILE; create one with: kubexm config init --name NAME"
 	case !slices.Contains(names, r.Name):
 		err = fmt.Errorf("there is no cluster %s: neither conf/%[1]s/cluster.yaml nor a record in %s", r.Name, p.app.Workdir)
-		advice = "make its configuration with: kubexm config init --name " + runner.Quote(r.Name)
+		advice = "create its configuration with: kubexm config init --name " + runner.Quote(r.Name)
 		if near := nearest(r.Name, names); near != "" {
 			advice = fmt.Sprintf("did you mean: %s --name %s\nelse %s", cmd.CommandPath(), runner.Quote(near), advice)
 		}
@@ -118,7 +118,7 @@ func arguments(n int) cobra.PositionalArgs {
 		}
 		for _, a := range args {
 			if len(cmd.ValidArgs) > 0 && !slices.Contains(cmd.ValidArgs, a) {
-				return unknown(fmt.Errorf("%s does not know %q", cmd.CommandPath(), a), cmd, a, cmd.ValidArgs)
+				return unknown(fmt.Errorf("unknown argument for %s: %q", cmd.CommandPath(), a), cmd, a, cmd.ValidArgs)
 			}
 		}
 		return nil

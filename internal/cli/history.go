@@ -16,7 +16,7 @@ import (
 
 func (p *program) runsCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "runs", Short: "List what was done to a cluster", GroupID: groupLook,
+		Use: "runs", Short: "List the runs of a cluster", GroupID: groupLook,
 		Example: "  kubexm runs --name prod\n  kubexm runs --name prod -o json",
 		Args:    arguments(0), PreRunE: p.chosen,
 	}
@@ -57,7 +57,7 @@ func (p *program) eventsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events [RUN]", Short: "Show what happened in a run, by default in the last one", GroupID: groupLook,
 		Long: `Show what happened in a run of a cluster, by default in the last one: steps that
-changed something, failed, were tried again or rolled back; with --all every step.`,
+changed something, failed, were retried or rolled back; with --all every step.`,
 		Example: "  kubexm events --name prod\n  kubexm events --name prod --follow\n  kubexm events --name prod 20260102T150405.000Z-create -o json",
 		Args:    arguments(1), PreRunE: p.chosen,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -70,7 +70,7 @@ changed something, failed, were tried again or rolled back; with --all every ste
 		},
 	}
 	format := output(cmd, "text", "json")
-	follow := cmd.Flags().Bool("follow", false, "go on until the run ends")
+	follow := cmd.Flags().Bool("follow", false, "follow the run until it ends")
 	all := cmd.Flags().Bool("all", false, "show every event")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id := ""

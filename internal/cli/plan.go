@@ -11,9 +11,8 @@ func (p *program) planCommand() *cobra.Command {
 		Use: "plan [create|delete]", Short: "Show what a command would do: as a list, a graph, or a diff for each machine",
 		GroupID: groupCluster,
 		Long: `Show the steps of creating (or deleting) a cluster, and the machines that they run on.
-The machines are asked for their facts: system, processors, addresses. With --diff
-they are also asked what each step would change there. Nothing is changed in
-either case.`,
+The machines are inspected: system, processors, addresses. With --diff they are also
+asked what each step would change there. Nothing is changed in either case.`,
 		Example: `  kubexm plan --name prod
   kubexm plan --name prod --diff
   kubexm plan delete --name prod -o json
@@ -30,7 +29,7 @@ either case.`,
 		}
 		if *look {
 			if format.value != "text" && format.value != "json" {
-				return usage(fmt.Errorf("--diff comes as text or json, not as %s", format.value))
+				return usage(fmt.Errorf("--diff supports text and json, not %s", format.value))
 			}
 			p.request.DryRun = true
 			use := p.app.Create

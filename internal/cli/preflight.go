@@ -18,13 +18,13 @@ import (
 
 func (p *program) preflightCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "preflight", Short: "Look whether a cluster can be made of its machines", GroupID: groupLook,
-		Long: `Look whether the machines are fit for the cluster: the system, processors, memory,
-disks, kernel, names, clocks, what is left of other clusters, ports, and whether the
-machines reach each other. All that is found is shown in one table, errors before
-warnings. Nothing is changed on any machine.
+		Use: "preflight", Short: "Check whether the machines are fit for a cluster", GroupID: groupLook,
+		Long: `Check whether the machines are fit for the cluster: system, processors, memory, disks,
+kernel, names, clocks, leftovers of other clusters, ports, and whether the machines can
+reach each other. All findings are shown in one table, errors before warnings. Nothing
+is changed on any machine.
 
-create cluster looks in the same way, and stops at errors. Limits stand in
+create cluster makes the same checks, and stops at errors. The limits are in
 spec.preflight; the exit code is 3 when there is an error.`,
 		Example: `  kubexm preflight --name prod
   kubexm preflight -f cluster.yaml --skip-preflight=memory,swap
@@ -55,7 +55,7 @@ spec.preflight; the exit code is 3 when there is an error.`,
 
 // skipFlag adds the flag that leaves out checks.
 func (p *program) skipFlag(cmd *cobra.Command) {
-	cmd.Flags().StringSliceVar(&p.request.SkipPreflight, "skip-preflight", nil, "leave out preflight `checks`: "+strings.Join(preflight.Names(), ", "))
+	cmd.Flags().StringSliceVar(&p.request.SkipPreflight, "skip-preflight", nil, "skip preflight `checks`: "+strings.Join(preflight.Names(), ", "))
 	complete(cmd, "skip-preflight", preflight.Names)
 }
 
@@ -73,7 +73,7 @@ func fitnessText(is *app.Fitness, st style.Style, width int) string {
 	looked := fmt.Sprintf("%s on %s", human.Count(len(is.Checks), "check"), human.Count(is.Hosts, "host"))
 	switch {
 	case len(is.Findings) == 0:
-		fmt.Fprintf(&b, "%s preflight %s: all is well, %s\n", st.Good.String("✓"), is.Cluster, looked)
+		fmt.Fprintf(&b, "%s preflight %s: no problems found, %s\n", st.Good.String("✓"), is.Cluster, looked)
 	case is.Fit:
 		fmt.Fprintf(&b, "\n%s preflight %s: the machines are fit, with %s, %s\n", st.Good.String("✓"), is.Cluster, preflight.Summary(is.Findings), looked)
 	}

@@ -24,8 +24,8 @@ func unfit() []preflight.Finding {
 		all = append(all, preflight.Finding{Host: host, Check: "unique-machine-id", Found: "machine-id 0123 on node2, node3", Needed: "a machine-id that no other host has", Fix: "systemd-machine-id-setup", Severity: preflight.SeverityError})
 	}
 	return append(all,
-		preflight.Finding{Host: "node1", Check: "ports", Found: "port 6443 (by nginx), 2379 (by etcd) taken", Needed: "the port free", Fix: "stop what listens there", Severity: preflight.SeverityError},
-		preflight.Finding{Host: "node7", Check: "connectivity", Found: "cannot log in:\n\x1b[2Jpassword refused", Needed: "a log-in by SSH", Fix: "check the password\nor the key", Severity: preflight.SeverityError},
+		preflight.Finding{Host: "node1", Check: "ports", Found: "port 6443 (by nginx), 2379 (by etcd) taken", Needed: "these ports free", Fix: "stop what listens on them", Severity: preflight.SeverityError},
+		preflight.Finding{Host: "node7", Check: "connectivity", Found: "cannot log in:\n\x1b[2Jpassword refused", Needed: "a login by SSH", Fix: "check the password\nor the key", Severity: preflight.SeverityError},
 	)
 }
 

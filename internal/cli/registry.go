@@ -13,26 +13,26 @@ import (
 )
 
 func (p *program) registryCommand() *cobra.Command {
-	group := p.group("registry", "Fill the private registry of a cluster, and look into it", p.pushCommand(), p.registryListCommand())
+	group := p.group("registry", "Push images to the private registry of a cluster, and list them", p.pushCommand(), p.registryListCommand())
 	group.GroupID = groupStore
 	return group
 }
 
 func (p *program) pushCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "push [IMAGE...]", Short: "Bring images of the store to the private registry",
-		Long: `Bring images of the store to the private registry of a cluster: those that are named,
-else all that the store has. 'kubexm create cluster' brings those that the nodes need.
+		Use: "push [IMAGE...]", Short: "Push images from the store to the private registry",
+		Long: `Push images from the store to the private registry of a cluster: those that are named,
+else all that the store has. 'kubexm create cluster' pushes those that the nodes need.
 
 Images go through the SSH connection to the registry's host, each for all architectures
-that the store has. What is there already is not sent again. In the registry an image
-has the name that it has elsewhere behind the registry's own, as in
+that the store has. What the registry has already is not sent again. There, an image is
+named by its usual name after the registry's own, as in
 registry.kubexm.local/registry.k8s.io/pause:3.10.`,
 		Example: "  kubexm registry push --name prod\n  kubexm registry push --name prod registry.k8s.io/pause:3.10.2",
 		PreRunE: p.chosen,
 	}
 	format := output(cmd, "text", "json")
-	cmd.Flags().BoolVar(&p.request.DryRun, "dry-run", false, "only tell what would be sent")
+	cmd.Flags().BoolVar(&p.request.DryRun, "dry-run", false, "only show what would be pushed")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return p.operate(cmd, format.value, func(ctx context.Context, r app.Request, o app.Observer) (*app.Result, error) {
 			return p.app.PushImages(ctx, r, o, args)
@@ -45,7 +45,7 @@ func (p *program) registryListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "Show what is in the private registry",
 		Long: `Show what is in the private registry of a cluster: repositories, tags, digests, and how
-large images are. Images may share parts, which the registry has once.`,
+large images are. Images may share layers, which the registry stores once.`,
 		Example: "  kubexm registry list --name prod\n  kubexm registry list --name prod -o json | jq -r '.images[].digest'",
 		Args:    arguments(0), PreRunE: p.chosen,
 	}
@@ -83,7 +83,7 @@ cluster has one, has them as the store does. Only the registry's host is asked.`
 		Example: "  kubexm images list --name prod\n  kubexm images list --name prod --arch arm64 -o json",
 		Args:    arguments(0), PreRunE: p.chosen,
 	}
-	cmd.Flags().StringSliceVar(&archs, "arch", nil, "`architectures`, amd64 and arm64, of machines whose configuration does not say (default amd64)")
+	cmd.Flags().StringSliceVar(&archs, "arch", nil, "`architectures`, amd64 and arm64, of machines that have none configured (default amd64)")
 	complete(cmd, "arch", app.Archs)
 	format := output(cmd, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

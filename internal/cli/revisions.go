@@ -63,11 +63,11 @@ func changedLine(changed []string, first bool) string {
 
 func (p *program) configDiff() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "diff [RUN [RUN]]", Short: "Show how a configuration that was applied differs from another one",
-		Long: `Show how the configuration that a run applied, by default the last one, differs from
-that of another run, by default from the file of now. Defaults are filled in. Secrets,
-and what is in files that are named, are told by digests. Nothing is printed where
-nothing differs.`,
+		Use: "diff [RUN [RUN]]", Short: "Compare an applied configuration with another one",
+		Long: `Show how the configuration that a run applied (by default the last one) differs from
+that of another run, or from the current file. Defaults are filled in. Secrets, and the
+contents of files that it names, are shown as digests. Nothing is printed if nothing
+differs.`,
 		Example: "  kubexm config diff --name prod\n  kubexm config diff --name prod 20260102T030405.000Z-create\n" +
 			"  kubexm config diff --name prod 20260102T030405.000Z-create 20260103T030405.000Z-create",
 		Args: arguments(2), PreRunE: p.chosen,

@@ -273,13 +273,13 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// TestPanic meets a fault of kubexm itself: nobody is to take it for wrong usage, before which nothing was touched.
+// TestPanic meets a bug in kubexm: nobody is to take it for wrong usage, before which nothing was touched.
 func TestPanic(t *testing.T) {
 	var told bytes.Buffer
 	p := &program{err: &told} // out is nil
 	_, err := p.execute(t.Context(), []string{"version"})
 	p.report(err)
-	if fault.ExitCode(err) != fault.ExitFailed || !strings.Contains(told.String(), "error: a fault of kubexm itself: runtime error") || !strings.Contains(told.String(), "next:    report it") {
+	if fault.ExitCode(err) != fault.ExitFailed || !strings.Contains(told.String(), "error: a bug in kubexm: runtime error") || !strings.Contains(told.String(), "next:    report it") {
 		t.Errorf("exit code %d: %s", fault.ExitCode(err), told.String())
 	}
 }

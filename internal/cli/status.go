@@ -19,12 +19,12 @@ import (
 
 func (p *program) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show how a cluster is: nodes, control plane, addons, certificates", GroupID: groupLook,
-		Long: `Show how a cluster is: its nodes, the health of its control plane and of etcd, its
-addons, the certificate that expires first, the last run. Machines and API server
-are asked through SSH; one that does not answer is shown as such.
+		Use: "status", Short: "Show the state of a cluster: nodes, control plane, addons, certificates", GroupID: groupLook,
+		Long: `Show the state of a cluster: its nodes, the health of its control plane and of etcd, its
+addons, the certificate that expires first, the last run. The machines and the API server
+are reached through SSH; one that does not answer is shown as such.
 
-The exit code is 1 when something is not as it should be.`,
+The exit code is 1 when there is a problem.`,
 		Example: "  kubexm status --name prod\n  kubexm status --name prod -o json | jq .problems",
 		Args:    arguments(0), PreRunE: p.chosen,
 	}
@@ -40,8 +40,8 @@ The exit code is 1 when something is not as it should be.`,
 			_, err = fmt.Fprint(p.out, statusText(is, style.New(p.colors(p.out)), width(p.out), time.Now()))
 		}
 		if err == nil && !is.Healthy {
-			err = fmt.Errorf("cluster %s is not as it should be: %s", is.Cluster, problemCount(is))
-			err = fault.Advise(err, "see the problems above; create cluster puts back what differs from the configuration")
+			err = fmt.Errorf("cluster %s has %s", is.Cluster, problemCount(is))
+			err = fault.Advise(err, "see the problems above; create cluster restores what differs from the configuration")
 		}
 		return err
 	}

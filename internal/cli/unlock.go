@@ -11,14 +11,14 @@ import (
 
 func (p *program) unlockCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "unlock", Short: "Let others work on a cluster again, after a kubexm was killed elsewhere",
+		Use: "unlock", Short: "Remove the locks on a cluster's machines, after a kubexm was killed elsewhere",
 		Long: `Remove the locks that a kubexm has on the machines of a cluster, and say whose they were.
 
-Who changes a cluster has a lock on each of its machines, so that no other does so at the
-same time, from wherever. The lock of a kubexm that was killed, or whose machine is gone,
-expires a minute after it was last renewed, and the next run from the same work directory
-does not wait for that. So this is seldom needed; while the other one still works, both
-would change the same machines at once.
+A kubexm that changes a cluster locks each of its machines, so that no other one changes
+them at the same time, from anywhere. The lock of a kubexm that was killed, or whose
+machine is gone, expires a minute after it was last renewed, and the next run from the
+same work directory does not wait for that. So this is seldom needed; while the other
+kubexm still works, both would change the same machines at once.
 
 It asks for confirmation on a terminal; elsewhere --yes is needed.`,
 		Example: "  kubexm unlock --name prod\n  kubexm unlock -f cluster.yaml --yes",

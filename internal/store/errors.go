@@ -45,8 +45,8 @@ func (d *database) fail(doing string, err error) error {
 			advice = "try again when it has ended"
 		case codeCorrupt, codeNotADB:
 			err = fmt.Errorf("%s is damaged: %w", d.path, err)
-			advice = fmt.Sprintf("the cluster is not harmed. Put a copy of the file back; or move it away with its %s-wal, and run the command again: "+
-				"the history begins anew then, and what was applied is not known until the next create", File)
+			advice = fmt.Sprintf("the cluster is not affected. Restore a copy of the file; or move it away with its %s-wal, and run the command again: "+
+				"the history then starts over, and what was applied is unknown until the next create", File)
 		}
 	}
 	return fault.Advise(durable.Advise(fmt.Errorf("%s: %w", doing, err)), advice)

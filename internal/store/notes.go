@@ -44,12 +44,12 @@ func note[T any](tx *sql.Tx, kind, name string, value T) error {
 
 // Facts implements Hosts.
 func (d *database) Facts() (map[string]*runner.Facts, error) {
-	return notes[*runner.Facts](d, "reading what was last known of the hosts", noteFacts)
+	return notes[*runner.Facts](d, "reading the last known facts of the hosts", noteFacts)
 }
 
 // KeepFacts implements Hosts.
 func (d *database) KeepFacts(facts map[string]*runner.Facts) error {
-	return d.fail("noting what is known of the hosts", d.update(func(tx *sql.Tx) error { return keepFacts(tx, facts) }))
+	return d.fail("recording the facts of the hosts", d.update(func(tx *sql.Tx) error { return keepFacts(tx, facts) }))
 }
 
 func keepFacts(tx *sql.Tx, facts map[string]*runner.Facts) error {

@@ -16,8 +16,8 @@ func (c *Cluster) Needed(host string, down []string) string {
 		if len(h.Roles) == 1 && h.Is(v1alpha1.RoleWorker) {
 			return ""
 		}
-		return fmt.Sprintf("until the cluster runs only workers can be left out, and its roles are %v: all masters and load balancers are made together, "+
-			"and etcd counts members that are down against its majority; bring it up, or do without it in spec.hosts", h.Roles)
+		return fmt.Sprintf("until the cluster runs, only workers can be left out, and its roles are %v: all masters and load balancers are made together, "+
+			"and etcd counts members that are down against its majority; bring it up, or remove it from spec.hosts", h.Roles)
 	case h.Is(v1alpha1.RoleRegistry):
 		return "it is the private registry, which the images come from"
 	case h.Is(v1alpha1.RoleMaster) && !remains(c.Observed.AnyAPI(), down):

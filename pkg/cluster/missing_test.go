@@ -33,7 +33,7 @@ func TestNeeded(t *testing.T) {
 		down []string
 		why  string // empty: it can be left out
 	}{
-		"before birth":      {unborn, []string{"node1"}, "until the cluster runs only workers can be left out"},
+		"before birth":      {unborn, []string{"node1"}, "until the cluster runs, only workers can be left out"},
 		"one of three":      {lives(t, "node1"), []string{"node1"}, ""},
 		"two of three":      {lives(t, "node1", "node2"), []string{"node1", "node2"}, "1 of 3 are healthy, which is no majority"},
 		"all":               {lives(t, "node1", "node2", "node3"), []string{"node1", "node2", "node3"}, "until the cluster runs"},

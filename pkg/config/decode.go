@@ -255,7 +255,7 @@ func (d *decoder) pairs(n *yaml.Node, path string) []pair {
 		case key.ShortTag() == "!!merge":
 			merged = append(merged, d.merge(value, path)...)
 		case key.Kind != yaml.ScalarNode:
-			d.fail(key, Error{Path: path, Msg: "keys must be plain texts"})
+			d.fail(key, Error{Path: path, Msg: "keys must be plain strings"})
 		case first[key.Value] > 0:
 			d.fail(key, Error{Path: join(path, key.Value), Msg: fmt.Sprintf("given twice; first in line %d", first[key.Value])})
 		default:

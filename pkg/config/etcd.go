@@ -102,7 +102,7 @@ func (k *checker) checkEtcd() {
 	}
 }
 
-// checkEtcdClient looks whether the files go together. A certificate that has expired must hinder neither
+// checkEtcdClient checks whether the files go together. A certificate that has expired must hinder neither
 // a look at a cluster nor its deletion: the preflight refuses to make one with it.
 func (k *checker) checkEtcdClient(x *v1alpha1.ExternalEtcd) {
 	client, err := ReadEtcdClient(x)

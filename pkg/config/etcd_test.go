@@ -48,7 +48,7 @@ func TestExternalEtcd(t *testing.T) {
 		"no client's":         {ca, "~/other/etcd/server.crt", "~/other/etcd/server.key", `certFile: "HOME/other/etcd/server.crt": is not a client's certificate`},
 		"mixed up":            {key, cert, ca, `caFile: "HOME/mine/etcd/node-node1.key": holds no certificate (PEM)`},
 		"key for certificate": {ca, key, key, `certFile: "HOME/mine/etcd/node-node1.key": does not begin with a certificate (PEM)`},
-		"missing":             {ca, "~/nowhere.crt", key, `certFile: "HOME/nowhere.crt": can not be read: no such file or directory`},
+		"missing":             {ca, "~/nowhere.crt", key, `certFile: "HOME/nowhere.crt": cannot be read: no such file or directory`},
 		"expired":             {"~/old/etcd/ca.crt", "~/old/etcd/node-node1.crt", "~/old/etcd/node-node1.key", `certFile: "HOME/old/etcd/node-node1.crt": x509: certificate has expired or is not yet valid`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -48,14 +48,14 @@ func unreadable(path string, err error) error {
 	advice := "let the user who runs kubexm read it"
 	switch parts := strings.Split(filepath.ToSlash(path), "/"); {
 	case path == "-":
-		err, advice = errors.New("- is no file, and standard input is not read"), "write the configuration to a file, and give that: -f FILE"
+		err, advice = errors.New("- is not a file, and standard input is not read"), "write the configuration to a file, and name that: -f FILE"
 	case errors.Is(err, syscall.EISDIR):
 		err, advice = fmt.Errorf("%s is a directory", path), "give the file in it, like: -f "+filepath.Join(path, "cluster.yaml")
 	case !errors.Is(err, fs.ErrNotExist):
 	case len(parts) == 3 && parts[0] == "conf" && parts[2] == "cluster.yaml":
-		advice = "make one with: kubexm config init --name " + parts[1]
+		advice = "create one with: kubexm config init --name " + parts[1]
 	default:
-		advice = "make one with: kubexm config init -f " + path
+		advice = "create one with: kubexm config init -f " + path
 	}
 	return fault.Exit(fault.Advise(fmt.Errorf("reading the configuration: %w", err), advice), fault.ExitUsage)
 }
@@ -84,7 +84,7 @@ func parse(file string, data []byte, exposed bool) (c *v1alpha1.Cluster, warning
 	if len(errs) == 0 {
 		return c, warnings, nil
 	}
-	err = fault.Advise(errs.place(file, d.lines), "correct the file; `kubexm config explain FIELD` tells what a field means")
+	err = fault.Advise(errs.place(file, d.lines), "correct the file; `kubexm config explain FIELD` explains a field")
 	return c, warnings, fault.Exit(err, fault.ExitUsage)
 }
 
@@ -158,9 +158,9 @@ func notText(data []byte) Error {
 		case r == '\n':
 			line++
 		case r == utf8.RuneError && !bytes.HasPrefix(data[i:], []byte("\uFFFD")):
-			return Error{Line: line, Msg: "not a text in UTF-8; save it as UTF-8"}
+			return Error{Line: line, Msg: "not UTF-8 text; save it as UTF-8"}
 		case r == 0:
-			return Error{Line: line, Msg: "a zero byte: not a text in UTF-8, perhaps UTF-16; save it as UTF-8"}
+			return Error{Line: line, Msg: "a zero byte: not UTF-8 text, perhaps UTF-16; save it as UTF-8"}
 		case unicode.IsControl(r) && r != '\t' && r != '\r' && r != '\u0085':
 			return Error{Line: line, Msg: fmt.Sprintf("an invisible control character (%U); remove it", r)}
 		}

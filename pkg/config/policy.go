@@ -23,9 +23,9 @@ const (
 var meanings = map[Way]string{
 	None:      "changes nothing in the cluster, only how kubexm works",
 	Converge:  "in place; nothing is interrupted",
-	Restart:   "what reads it restarts, one machine at a time where there are several",
+	Restart:   "services that read it are restarted, one machine at a time",
 	Roll:      "nodes are drained and changed one by one",
-	Procedure: "by a procedure of its own, step by step",
+	Procedure: "by its own procedure, step by step",
 	Refuse:    "not possible",
 }
 

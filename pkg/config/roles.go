@@ -53,7 +53,7 @@ func resolveRoles(s *v1alpha1.Spec) {
 	has := map[string]map[v1alpha1.Role]bool{}
 	for _, g := range groupsOf(s.RoleGroups) {
 		for _, entry := range g.hosts {
-			hosts, _ := expand(entry) // what can not be expanded is Validate's matter
+			hosts, _ := expand(entry) // what cannot be expanded is Validate's matter
 			for _, name := range hosts {
 				if has[name] == nil {
 					has[name] = map[v1alpha1.Role]bool{}

@@ -103,7 +103,7 @@ func (r *resolver) registries(ctx context.Context, all *v1alpha1.Registry) {
 		r.read(ctx, a.PasswordFrom, &a.Password)
 		if bad := badPassword(all, a.Password.Reveal()); bad != "" && a.PasswordFrom != nil && name == all.PrivateRegistry {
 			r.errs = append(r.errs, Error{Path: r.written[a.PasswordFrom], Msg: "gives " + bad})
-			r.advice = append(r.advice, "give the private registry another password there, or leave its log-in out: kubexm then makes one")
+			r.advice = append(r.advice, "give the private registry another password there, or leave its login out: kubexm then creates one")
 		}
 		all.Auth[name] = a
 	}

@@ -97,7 +97,7 @@ spec:
 {{- range $i, $a := .Addresses }}
   - name: node{{ inc $i }}
     address: {{ $a }}    # as this machine reaches it{{ if ip $a }}; internalAddress: as the other hosts reach it{{ else }}
-    internalAddress:    # required, for address is a name: the IPv4 address at which the other hosts reach it{{ end }}
+    internalAddress:    # required, as address is a name: the IPv4 address at which the other hosts reach it{{ end }}
     roles: [{{ if $i }}worker{{ else }}master, etcd{{ if eq (len $.Addresses) 1 }}, worker{{ end }}{{ end }}]
 {{- end }}
 
@@ -107,7 +107,7 @@ spec:
   etcd:
     type: {{ .Type }}
 
-  # Neither may overlap the other or a host's network; they can not be changed later.
+  # Neither may overlap the other or a host's network; they cannot be changed later.
   network:
     podCIDR: 10.233.64.0/18
     serviceCIDR: 10.233.0.0/18

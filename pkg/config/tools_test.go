@@ -102,10 +102,10 @@ func TestLoad(t *testing.T) {
 	}
 	t.Chdir(dir)
 	for path, want := range map[string]string{
-		"conf/prod/cluster.yaml": "make one with: kubexm config init --name prod",
-		"other.yaml":             "make one with: kubexm config init -f other.yaml",
+		"conf/prod/cluster.yaml": "create one with: kubexm config init --name prod",
+		"other.yaml":             "create one with: kubexm config init -f other.yaml",
 		".":                      "give the file in it, like: -f cluster.yaml",
-		"-":                      "write the configuration to a file, and give that: -f FILE",
+		"-":                      "write the configuration to a file, and name that: -f FILE",
 		"/proc/self/mem":         "let the user who runs kubexm read it",
 	} {
 		_, _, err := Load(path)
@@ -327,7 +327,7 @@ func TestRegistryPassword(t *testing.T) {
 		"of another": {"harbor", "other.example.com", strings.Repeat("$", 73), ""},
 		"of Harbor":  {"harbor", "registry.example.com", "aZ0._~@%+=:,/-", ""},
 		"not for it": {"harbor", "registry.example.com", "a b", "spec.registry.auth[registry.example.com].passwordFrom: " +
-			"gives other characters than the letters, digits and ._~@%+=:,/- that Harbor's installer can write down"},
+			"gives characters other than letters, digits and ._~@%+=:,/-, which Harbor's installer cannot write"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var c v1alpha1.Cluster
@@ -354,8 +354,8 @@ func TestText(t *testing.T) {
 		"byte order mark":  {"\ufeff" + string(valid), ""},
 		"second document":  {string(valid) + "---\na: b\n", "a second document; only one cluster fits in a file"},
 		"UTF-16":           {"\xff\xfea\x00", "f:1: the text is encoded as UTF-16; save it as UTF-8"},
-		"UTF-16, unmarked": {"a\x00\n\x00", "f:1: a zero byte: not a text in UTF-8, perhaps UTF-16; save it as UTF-8"},
-		"Latin-1":          {"a: b\nc: \xfc\n", "f:2: not a text in UTF-8; save it as UTF-8"},
+		"UTF-16, unmarked": {"a\x00\n\x00", "f:1: a zero byte: not UTF-8 text, perhaps UTF-16; save it as UTF-8"},
+		"Latin-1":          {"a: b\nc: \xfc\n", "f:2: not UTF-8 text; save it as UTF-8"},
 		"control":          {"a: b\n\nc: \x1b[0m\n", "f:3: an invisible control character (U+001B); remove it"},
 		"tab":              {"a:\n\tb: c\n", "f:2: a tab; YAML indents with spaces"},
 		"tab below":        {"a:\n  b:\n  \tc: d\n   e: f\n", "f:3: a tab; YAML indents with spaces"},

@@ -90,7 +90,7 @@ func (k *checker) checkTopology() {
 	case n == 0:
 		k.fail(k.rolePath("master"), "", "no host has the role master")
 	case n == 2:
-		k.fail(k.rolePath("master"), "", "2 masters survive no loss; take 1, or 3 and more")
+		k.fail(k.rolePath("master"), "", "2 masters survive no failure; use 1, or 3 or more")
 	}
 	if len(hostsWith(k.Spec, v1alpha1.RoleWorker)) == 0 {
 		k.warn(k.rolePath("worker"), "", "no host has the role worker: ordinary pods will not start")
@@ -101,7 +101,7 @@ func (k *checker) checkTopology() {
 	case n > 0 && external:
 		k.fail(k.rolePath("etcd"), "", "with etcd.type external no host has the role etcd")
 	case n > 0 && n%2 == 0:
-		k.warn(k.rolePath("etcd"), "", "%d etcd members survive no more losses than %d", n, n-1)
+		k.warn(k.rolePath("etcd"), "", "%d etcd members survive no more failures than %d", n, n-1)
 	}
 	if k.Etcd.Type == v1alpha1.TypeKubeadm {
 		if k.Kubernetes.Type != v1alpha1.TypeKubeadm {

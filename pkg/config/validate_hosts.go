@@ -77,7 +77,7 @@ func (k *checker) checkHosts() {
 		}
 		switch ip, err := netip.ParseAddr(h.InternalAddress); {
 		case h.InternalAddress == "" && h.Address != "":
-			k.fail(path+".internalAddress", "", "required, for address is a name")
+			k.fail(path+".internalAddress", "", "required, as address is a name")
 		case h.InternalAddress != "" && (err != nil || !ip.Is4()):
 			k.fail(path+".internalAddress", h.InternalAddress, "must be an IPv4 address")
 		case err == nil && (ip.IsLoopback() || ip.IsUnspecified() || ip.IsMulticast()):
@@ -161,7 +161,7 @@ func (k *checker) readable(path, file string) bool {
 	if err != nil {
 		var why *fs.PathError
 		errors.As(err, &why)
-		k.fail(path, file, "can not be read: %v", why.Err)
+		k.fail(path, file, "cannot be read: %v", why.Err)
 		return false
 	}
 	defer f.Close()

@@ -34,7 +34,7 @@ func (k *checker) checkVersions() {
 		if f.value == "" || isVersion(f.value) {
 			continue
 		}
-		e := Error{Path: f.path, Value: f.value, Msg: "must be a whole version like " + f.example}
+		e := Error{Path: f.path, Value: f.value, Msg: "must be a full version like " + f.example}
 		for _, v := range versions {
 			if strings.HasPrefix(f.of(v), strings.TrimSuffix(f.value, ".x")+".") {
 				e.Suggestion = f.of(v)
@@ -53,7 +53,7 @@ func (k *checker) checkMinor(now Versions) {
 	switch {
 	case err != nil:
 	case p.Major() != 1:
-		k.fail(path, k.Kubernetes.Version, "there is no such Kubernetes; the newest known is %s", DefaultKubernetes())
+		k.fail(path, k.Kubernetes.Version, "there is no such Kubernetes version; the newest known is %s", DefaultKubernetes())
 	case p.Minor() < minor(oldest):
 		k.errs = append(k.errs, Error{
 			Path: path, Value: k.Kubernetes.Version,
@@ -99,7 +99,7 @@ func (k *checker) checkKubernetes() {
 	}
 	for name := range k.Kubernetes.FeatureGates {
 		if !featureGate.MatchString(name) {
-			k.fail(fmt.Sprintf("%s.featureGates[%s]", at, name), name, "is no name of a feature gate")
+			k.fail(fmt.Sprintf("%s.featureGates[%s]", at, name), name, "is not the name of a feature gate")
 		}
 	}
 }
@@ -178,7 +178,7 @@ func (k *checker) checkSystem() {
 	for key, value := range k.System.Sysctl {
 		at := fmt.Sprintf("spec.system.sysctl[%s]", key)
 		if !sysctlKey.MatchString(key) {
-			k.fail(at, key, "is no name of a kernel parameter, like net.core.somaxconn")
+			k.fail(at, key, "is not the name of a kernel parameter, like net.core.somaxconn")
 		}
 		if value == "" || strings.ContainsAny(value, "\n\r") {
 			k.fail(at, value, "must be a value of one line")
@@ -198,7 +198,7 @@ func (k *checker) checkSystem() {
 	} {
 		for i, v := range l.values {
 			if !l.form.MatchString(v) {
-				k.fail(fmt.Sprintf("spec.system.%s[%d]", l.name, i), v, "is no name of a %s", l.what)
+				k.fail(fmt.Sprintf("spec.system.%s[%d]", l.name, i), v, "is not the name of a %s", l.what)
 			}
 		}
 	}
@@ -227,7 +227,7 @@ func (k *checker) checkSource() {
 	for from, to := range k.Source.Mirrors {
 		at := fmt.Sprintf("spec.source.mirrors[%s]", from)
 		if isURL(from) && !isURL(to) {
-			k.fail(at, "", "must be a URL, as what it stands for is one")
+			k.fail(at, "", "must be a URL, as the address that it replaces is one")
 		}
 		for _, s := range []string{from, to} {
 			if u, err := url.Parse(s); strings.Contains(s, "://") && (err != nil || !isURL(s) || u.Host == "") || !isURL(s) && !registryName.MatchString(s) {
@@ -248,7 +248,7 @@ func (k *checker) checkAccess() {
 	for _, key := range slices.Sorted(maps.Keys(k.Source.Access)) {
 		a, at := k.Source.Access[key], accessPath(key)
 		if strings.Contains(key, "@") { // the path would show it
-			k.fail("spec.source.access", "", "a log-in does not belong into the URL that it is for: give username and passwordFrom")
+			k.fail("spec.source.access", "", "the URL must not contain the login: give username and passwordFrom")
 			continue
 		}
 		if u, err := url.Parse(key); !isURL(key) && !registryName.MatchString(key) || isURL(key) && (err != nil || u.Host == "" || u.RawQuery != "") {
@@ -261,14 +261,14 @@ func (k *checker) checkAccess() {
 		seen[same] = key
 		k.secret(at, "password", !a.Password.IsZero(), a.PasswordFrom, nil)
 		if given := !a.Password.IsZero() || a.PasswordFrom != nil; given != (a.Username != "") {
-			k.fail(at, "", "username goes with password or passwordFrom")
+			k.fail(at, "", "username needs password or passwordFrom")
 		}
 		if a.CAFile != "" && !k.Source.Offline {
 			k.readable(at+".caFile", a.CAFile)
 		}
 		k.secret(at, "proxy", a.Proxy != "", a.ProxyFrom, nil)
 		if p, err := url.Parse(a.Proxy); a.Proxy != "" && a.Proxy != "direct" && (err != nil || !isURL(a.Proxy) || p.Host == "" || p.User != nil) {
-			k.fail(at+".proxy", "", "must be a URL without a log-in (http://host:port), or direct; with one it comes by proxyFrom")
+			k.fail(at+".proxy", "", "must be a URL without a login (http://host:port), or direct; give a URL with a login in proxyFrom")
 		}
 	}
 }

@@ -24,7 +24,7 @@ func (k *checker) network(path, value string) (netip.Prefix, bool) {
 	case err != nil || !p.Addr().Is4():
 		k.fail(path, value, "must be an IPv4 network like 10.233.0.0/18")
 	case p != p.Masked():
-		k.errs = append(k.errs, Error{Path: path, Value: value, Msg: "has bits set behind its prefix", Suggestion: p.Masked().String()})
+		k.errs = append(k.errs, Error{Path: path, Value: value, Msg: "has host bits set", Suggestion: p.Masked().String()})
 	default:
 		for _, r := range reserved {
 			if net := netip.MustParsePrefix(r.net); p.Overlaps(net) {
@@ -66,10 +66,10 @@ func (k *checker) checkNetwork() {
 			return
 		}
 		if podsOK && pods.Contains(ip) {
-			k.fail(path, address, "lies in the network of the pods %s (%s)", pods, podPath)
+			k.fail(path, address, "is in the network of the pods %s (%s)", pods, podPath)
 		}
 		if servicesOK && services.Contains(ip) {
-			k.fail(path, address, "lies in the network of the services %s (%s)", services, servicePath)
+			k.fail(path, address, "is in the network of the services %s (%s)", services, servicePath)
 		}
 	}
 	for i, h := range k.Hosts {
@@ -180,7 +180,7 @@ func (k *checker) checkKubeVIP(path string, v *v1alpha1.KubeVIP) {
 		k.fail(path, "", "mode bgp needs asn and peers")
 	}
 	if v.Interface != "" && !interfaceName.MatchString(v.Interface) {
-		k.fail(path+".interface", v.Interface, "is no name of a network interface, like eth0")
+		k.fail(path+".interface", v.Interface, "is not the name of a network interface, like eth0")
 	}
 	for i, p := range v.Peers {
 		if !isIP(p.Address) {
@@ -197,7 +197,7 @@ func (k *checker) checkBalancerHosts(needed bool) {
 	case needed && len(hosts) == 0:
 		k.fail(path, "", "no host has the role loadbalancer, which mode external needs")
 	case needed && len(hosts) == 1:
-		k.warn(path, hosts[0], "one load balancer survives no loss; take 2")
+		k.warn(path, hosts[0], "one load balancer survives no failure; use 2")
 	case !needed && len(hosts) > 0:
 		k.warn(path, hosts[0], "idle: the role loadbalancer is for mode external with type kubexm-kh or kubexm-kn")
 	}

@@ -41,7 +41,7 @@ func badPassword(r *v1alpha1.Registry, password string) string {
 	case len(password) > longestPassword:
 		return fmt.Sprintf("more than the %d bytes that a password may have", longestPassword)
 	case r.Type == v1alpha1.RegistryHarbor && !harborPassword.MatchString(password):
-		return "other characters than the letters, digits and ._~@%+=:,/- that Harbor's installer can write down"
+		return "characters other than letters, digits and ._~@%+=:,/-, which Harbor's installer cannot write"
 	}
 	return ""
 }
@@ -73,7 +73,7 @@ func (k *checker) checkRegistry() {
 		} {
 			if value != "" {
 				k.fail("spec.registry."+field, value, "is for the registry that kubexm runs, and no host has the role registry; "+
-					"how nodes reach others is said in mirrors, auth and insecure")
+					"set how nodes reach other registries in mirrors, auth and insecure")
 			}
 		}
 	}
@@ -104,7 +104,7 @@ func (k *checker) checkPrivateRegistry(host string) {
 	case len(validation.IsDNS1123Subdomain(domain)) > 0 || looksNumeric.MatchString(domain) || !strings.Contains(domain, "."):
 		k.fail(at, name, "must be a DNS name with a dot in it, optionally with :port, like registry.kubexm.local")
 	case port == 0:
-		k.fail(at, name, "has no port between 1 and 65535 behind the colon")
+		k.fail(at, name, "has no port between 1 and 65535 after the colon")
 	case slices.Contains(takenPorts, port) || k.isNode(host) && port == k.LoadBalancer.Port:
 		k.fail(at, name, "port %d is used on hosts by sshd, etcd or Kubernetes itself; take another, like 5000", port)
 	case domain == k.LoadBalancer.Domain:
@@ -139,7 +139,7 @@ func (k *checker) checkHarbor(host string) {
 		k.fail(authPath(r.PrivateRegistry)+".username", user, "must be admin: Harbor has no other user when it starts")
 	}
 	if !isVersion(r.Harbor.Version) {
-		k.fail("spec.registry.harbor.version", r.Harbor.Version, "must be a whole version like %s", current.Harbor)
+		k.fail("spec.registry.harbor.version", r.Harbor.Version, "must be a full version like %s", current.Harbor)
 	}
 	if k.isNode(host) {
 		k.fail(k.rolePath(v1alpha1.RoleRegistry), host, "is a node: Harbor needs Docker, whose containerd and that of a node want the same socket and directory; "+
@@ -159,7 +159,7 @@ func (k *checker) checkRegistryAuth(name string, a v1alpha1.RegistryAuth, privat
 	given := !a.Password.IsZero() || a.PasswordFrom != nil
 	switch {
 	case given != (a.Username != ""):
-		k.fail(at, name, "a log-in is a username with a password, or with passwordFrom")
+		k.fail(at, name, "a login is a username with password or passwordFrom")
 	case strings.ContainsAny(a.Username, ":\n\r"):
 		k.fail(at+".username", a.Username, "must have neither a colon nor a line break in it")
 	case private && badPassword(k.Registry, a.Password.Reveal()) != "":
@@ -168,10 +168,10 @@ func (k *checker) checkRegistryAuth(name string, a v1alpha1.RegistryAuth, privat
 	switch {
 	case a.CAFile == "":
 		if a.Username == "" {
-			k.fail(at, name, "says nothing: give username and password, or caFile")
+			k.fail(at, name, "is empty: give username and password, or caFile")
 		}
 	case private:
-		k.fail(at+".caFile", a.CAFile, "is for registries of others: kubexm makes the certificate of the private one")
+		k.fail(at+".caFile", a.CAFile, "is for other registries: kubexm makes the certificate of the private one")
 	case k.readable(at+".caFile", a.CAFile):
 		text, err := os.ReadFile(a.CAFile)
 		if err != nil || !x509.NewCertPool().AppendCertsFromPEM(text) {
@@ -189,7 +189,7 @@ func (k *checker) checkMirrors(name string, mirrors []string, private string) {
 	for i, m := range mirrors {
 		u, err := url.Parse(m)
 		if err != nil || !isURL(m) || !registryForm.MatchString(u.Host) || u.RawQuery != "" || u.Fragment != "" || u.User != nil || !mirrorPath.MatchString(u.Path) {
-			k.fail(fmt.Sprintf("%s[%d]", at, i), "", "must be a URL like https://mirror.example.com:5000/path; a log-in goes to auth")
+			k.fail(fmt.Sprintf("%s[%d]", at, i), "", "must be a URL like https://mirror.example.com:5000/path; a login belongs in auth")
 		}
 	}
 }

@@ -29,7 +29,7 @@ func (k *checker) checkTime() {
 	const path = "spec.system.timezone"
 	zone := k.System.Timezone
 	if _, err := time.LoadLocation(zone); err != nil || zone == "Local" {
-		k.fail(path, zone, "is no time zone, like Europe/Berlin or UTC")
+		k.fail(path, zone, "is not a time zone, like Europe/Berlin or UTC")
 	}
 }
 

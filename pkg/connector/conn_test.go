@@ -259,7 +259,7 @@ func TestBigFile(t *testing.T) {
 	}
 }
 
-// A machine that falls silent is given up, and reached anew.
+// A machine that falls silent is given up, and reached again.
 func TestKeepAlive(t *testing.T) {
 	t.Parallel()
 	s := startSSHD(t)

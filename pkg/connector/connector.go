@@ -39,7 +39,7 @@ type Cmd struct {
 type Connector interface {
 	// Exec runs a command to its end. A command that exits with another status
 	// than 0 gives an *ExitError; a lost connection gives a transient error, and
-	// the next Exec connects anew. ErrSudo is sudo's refusal. A context that is
+	// the next Exec reconnects. ErrSudo is sudo's refusal. A context that is
 	// canceled ends the command's process group, by TERM and a second later by
 	// KILL; Exec comes back when it is gone, with the context's cause.
 	Exec(context.Context, Cmd) error

@@ -43,7 +43,7 @@ func newHostKeys(c SSHConfig) (*hostKeys, error) {
 		err = k.read()
 	}
 	if err != nil {
-		return nil, fault.Advise(durable.Advise(fmt.Errorf("reading known host keys: %w", err)), "correct the file, or remove it: keys are then recorded anew")
+		return nil, fault.Advise(durable.Advise(fmt.Errorf("reading known host keys: %w", err)), "correct the file, or remove it: keys are then recorded again")
 	}
 	return k, nil
 }
@@ -137,7 +137,7 @@ func (k *hostKeys) changed(shown string) error {
 	host := knownhosts.Normalize(k.cfg.address())
 	return fault.Advise(
 		fmt.Errorf("%w: %s, but %s", ErrHostKey, shown, strings.Join(known, ", ")),
-		fmt.Sprintf("if the machine was installed anew, run: ssh-keygen -R '%s' -f %s; if not, someone may be in between: "+
+		fmt.Sprintf("if the machine was reinstalled, run: ssh-keygen -R '%s' -f %s; if not, someone may be intercepting the connection: "+
 			"compare with ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub on the machine's console", host, file))
 }
 

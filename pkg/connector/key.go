@@ -110,7 +110,7 @@ func parseKey(text []byte, path string, passphrase secret.Secret) (ssh.Signer, e
 		}
 	}
 	if err != nil {
-		return nil, fault.Advise(fmt.Errorf("%s is no private key: %w", path, err),
+		return nil, fault.Advise(fmt.Errorf("%s is not a private key: %w", path, err),
 			"name the private key, not the .pub file, in OpenSSH or PEM format")
 	}
 	return signer, nil

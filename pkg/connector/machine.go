@@ -114,7 +114,7 @@ func (m *machine) startError(sudo bool, err error, said string) error {
 		return m.sudoError(err, said)
 	}
 	return fault.Advise(fmt.Errorf("%s: login shell of user %s: %w: %q", m.name, m.user, err, said),
-		fmt.Sprintf("log in as %s by hand and see what is in the way; the login shell must be a POSIX shell", m.user))
+		fmt.Sprintf("log in as %s by hand and see what fails; the login shell must be a POSIX shell", m.user))
 }
 
 // once runs one command in a shell of its own.

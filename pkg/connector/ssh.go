@@ -64,7 +64,7 @@ type attempt struct {
 }
 
 // SSH connects to a machine. The connection is shared by all commands, and made
-// anew by the next command after it was lost.
+// again by the next command after it was lost.
 //
 // Errors wrap ErrUnreachable, ErrLogin or ErrHostKey and carry advice; those that
 // trying again may cure are transient.

@@ -38,7 +38,7 @@ type Event struct {
 	Duration time.Duration `json:"duration,omitempty"` // since Started, nanoseconds
 	Text     string        `json:"text,omitempty"`
 	Diff     string        `json:"diff,omitempty"`
-	Restarts []string      `json:"restarts,omitempty"` // services and static pods that run, and are started anew by the change
+	Restarts []string      `json:"restarts,omitempty"` // services and static pods that run, and are restarted by the change
 	Error    string        `json:"error,omitempty"`
 	Advice   string        `json:"advice,omitempty"`
 	Missed   int           `json:"missed,omitempty"` // events before this one that a slow Subscriber did not get

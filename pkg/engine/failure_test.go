@@ -234,7 +234,7 @@ func TestPanic(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := run(t.Context(), t, engine.Engine{Rollback: engine.RollbackHost}, plan.Parallel{task("t", []string{"a"}, c.steps...), task("u", []string{"b"}, act{Name: "z", Run: fails(nil)})})
 			r.expect(t, c.want)
-			if text := fmt.Sprint(r.err); !strings.Contains(text, "a fault of kubexm itself: no such host") || !strings.Contains(text, "failure_test.go:") {
+			if text := fmt.Sprint(r.err); !strings.Contains(text, "a bug in kubexm: no such host") || !strings.Contains(text, "failure_test.go:") {
 				t.Errorf("told: %s", text)
 			}
 		})

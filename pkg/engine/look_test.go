@@ -72,7 +72,7 @@ func TestLookIsOldAfterAChange(t *testing.T) {
 	}
 }
 
-// TestRestartsAreTold has every way to a change tell what it starts anew.
+// TestRestartsAreTold has every way to a change tell what it restarts.
 func TestRestartsAreTold(t *testing.T) {
 	for _, ahead := range []bool{false, true} {
 		for _, dry := range []bool{false, true} {

@@ -12,7 +12,7 @@ import (
 )
 
 // errTimeout is the cause that ends a step's context. What used up its time has waited for as long as it may: another try
-// would wait anew. A connection that stalls is given up after about 75 s by its keep-alive, and is worth another.
+// would wait again. A connection that stalls is given up after about 75 s by its keep-alive, and is worth another.
 var errTimeout = errors.New("not done after")
 
 // job is a node that runs.
@@ -34,7 +34,7 @@ func (r *run) node(ctx context.Context, j job) (out outcome, changed bool) {
 	try := 0
 	for ; ; try++ {
 		ev, err = r.try(ctx, j, opt.Timeout)
-		j.change = nil // another try looks anew
+		j.change = nil // another try looks again
 		if err == nil || try >= opt.Retries || !fault.IsTransient(err) || errors.Is(err, errTimeout) || ctx.Err() != nil {
 			break
 		}

@@ -70,7 +70,7 @@ func Survey(ctx context.Context, endpoints []Access) View {
 	})
 	for _, a := range answers {
 		if !slices.ContainsFunc(best.members, a.speaksFor) {
-			view.Errs[a.Endpoint] = cmp.Or(a.err, errors.New("it is no member of the cluster that the others are members of"))
+			view.Errs[a.Endpoint] = cmp.Or(a.err, errors.New("it is not a member of the same cluster as the others"))
 		}
 	}
 	view.compare()

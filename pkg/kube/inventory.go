@@ -239,7 +239,7 @@ func managed(live *unstructured.Unstructured) bool {
 
 // holdsOthers reports whether there is anything in a namespace, or of a defined kind, but what is going anyway.
 func (c *Client) holdsOthers(ctx context.Context, holder *unstructured.Unstructured, going map[string]bool) (others bool, err error) {
-	err = c.retry(ctx, "looking what "+title(holder)+" holds", func(ctx context.Context) error {
+	err = c.retry(ctx, "listing what "+title(holder)+" owns", func(ctx context.Context) error {
 		others = false
 		kinds, namespace, err := c.holds(ctx, holder)
 		if discovery.IsGroupDiscoveryFailedError(err) { // nobody can tell

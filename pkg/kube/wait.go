@@ -149,7 +149,7 @@ func (c *Client) wait(ctx context.Context, doing string, obj *unstructured.Unstr
 		waiting, cancel = context.WithDeadline(ctx, end.Add(-min(5*time.Second, time.Until(end)/10)))
 		defer cancel()
 	}
-	seen := "nothing was seen of it"
+	seen := "it has not been seen"
 	pause := 100 * time.Millisecond
 	for {
 		start, turn := time.Now(), c.servers.turn.Load()

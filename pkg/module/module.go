@@ -81,14 +81,17 @@ func LiveControlPlane(c *cluster.Cluster, downloads, pushed *plan.Gate) plan.Par
 	}}}
 }
 
-// LiveImages brings to nodes that run what they will need.
+// LiveImages brings to nodes that run what they will need. Where the container runtime has stopped, it starts first.
 func LiveImages(c *cluster.Cluster, hosts []string, downloads, pushed *plan.Gate) plan.Part {
 	_, live := c.SplitNodes(hosts)
+	stopped, _ := c.Split("containerd", live)
 	var images plan.Part = task.Images(c, live)
 	if c.RegistryHost() != "" {
 		images = pushed.Holds(images)
 	}
-	return plan.Module{Name: "machines", Parts: []plan.Part{downloads.Holds(images)}}
+	return plan.Module{Name: "machines", Parts: []plan.Part{plan.PerHost{
+		plan.Module{Name: "stopped", Parts: []plan.Part{downloads.Holds(task.Runtime(c, stopped))}}, downloads.Holds(images),
+	}}}
 }
 
 // LiveMachines keeps nodes that run, a few at a time, and makes nodes of hosts that are none yet.

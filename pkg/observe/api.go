@@ -51,12 +51,12 @@ func (l *look) loadBalancer(ctx context.Context, r *runner.Runner) {
 	l.component(r.Host, "load-balancer", "", l.ready(ctx, r, l.ProxyAPI, nil))
 }
 
-// endpoint looks whether a worker reaches an API server by the name in its kubeconfig.
+// endpoint checks whether a worker reaches an API server by the name in its kubeconfig.
 func (l *look) endpoint(ctx context.Context, r *runner.Runner) {
 	why := ""
 	if err := l.ready(ctx, r, l.EndpointAPI, nil); err != nil {
 		why = human.Clean(err.Error())
-		l.problem("%s, as %s knows it: %s", l.Endpoint(), r.Host, why)
+		l.problem("%s, as %s resolves it: %s", l.Endpoint(), r.Host, why)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -61,7 +61,7 @@ func (l *look) absent(host string, err error) error {
 	case l.unreached[host] != nil:
 		return l.unreached[host]
 	case err == nil:
-		return errors.New("it is no member")
+		return errors.New("it is not a member")
 	}
 	return err
 }
@@ -97,7 +97,7 @@ func (l *look) tell(m cluster.EtcdMember) {
 	case m.Learner:
 		l.problem("etcd on %s: it is a learner, and has no vote", m.Host)
 	case err == nil && m.Behind > etcd.MostBehind:
-		l.problem("etcd on %s: it is %d entries of the log behind", m.Host, m.Behind)
+		l.problem("etcd on %s: it is %d log entries behind", m.Host, m.Behind)
 	}
 	l.component(m.Host, "etcd", m.Version, err)
 }

@@ -167,7 +167,7 @@ func TestLeafIsMadeAgain(t *testing.T) {
 			now = now.Add(tt.after)
 			second := leaf(t, s, spec)
 			if anew := !bytes.Equal(first.Cert, second.Cert); anew != tt.anew {
-				t.Errorf("made anew: %v, want %v", anew, tt.anew)
+				t.Errorf("recreated: %v, want %v", anew, tt.anew)
 			}
 			if !second.owns() {
 				t.Error("key does not belong to certificate")
@@ -195,7 +195,7 @@ func TestDamageIsReported(t *testing.T) {
 			p := leaf(t, s, Scheduler())
 			overwrite(t, s, "ca.crt", string(p.Cert))
 			overwrite(t, s, "ca.key", p.Key.Reveal())
-		}, "not an authority", "backup"},
+		}, "not a CA certificate", "backup"},
 		"authority lost": {func(t *testing.T, s *Store) {
 			leaf(t, s, Scheduler())
 			remove(t, s, "ca.crt")

@@ -38,7 +38,7 @@ func (s *Store) exists(path string) bool {
 // write stages a file for Flush; why says for what reason it replaces another.
 func (s *Store) write(path string, data []byte, why string) error {
 	if s.Existing {
-		return fault.Advise(fmt.Errorf("%s is missing or no longer usable", path), "kubexm create cluster makes it")
+		return fault.Advise(fmt.Errorf("%s is missing or no longer valid", path), "kubexm create cluster creates it")
 	}
 	if _, again := s.staged[path]; !again {
 		s.order = append(s.order, path)

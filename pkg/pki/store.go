@@ -140,10 +140,10 @@ func (s *Store) existing(ca CA) (*Pair, error) {
 	pair, err := s.load(ca, "ca")
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && s.lost(ca):
-		err = errors.New("it is lost: the cluster was made, and neither ca.crt nor ca.key is there")
+		err = errors.New("it is lost: the cluster exists, but neither ca.crt nor ca.key is there")
 	case err != nil:
 	case !pair.X509.IsCA:
-		err = errors.New("the certificate is not an authority's")
+		err = errors.New("the certificate is not a CA certificate")
 	case !pair.owns():
 		err = errors.New("ca.key is not the key of ca.crt")
 	case s.now().After(pair.X509.NotAfter):
@@ -151,7 +151,7 @@ func (s *Store) existing(ca CA) (*Pair, error) {
 	}
 	if err != nil {
 		return nil, fault.Advise(fmt.Errorf("loading the %s authority from %s: %w", ca, s.path(ca, ""), err),
-			"put ca.crt and ca.key back from a backup: every certificate of a running cluster hangs on them. Without a cluster, remove the directory "+s.Dir)
+			"put ca.crt and ca.key back from a backup: every certificate of a running cluster depends on them. Without a cluster, remove the directory "+s.Dir)
 	}
 	return pair, nil
 }
@@ -231,7 +231,7 @@ func (s *Store) unfit(have *Pair, want *x509.Certificate, issuer *Pair) string {
 	least := min(30*24*time.Hour, s.validity()/3)
 	switch {
 	case !have.owns():
-		return "its key is another's"
+		return "its key does not match"
 	case got.CheckSignatureFrom(issuer.X509) != nil:
 		return "signed by another authority"
 	case got.NotAfter.Sub(s.now()) <= least && !got.NotAfter.Equal(issuer.X509.NotAfter):
@@ -307,7 +307,7 @@ func (s *Store) key(ca CA, name string, generate func() (crypto.Signer, []byte, 
 		key, err := parseKey(data)
 		if err != nil {
 			return nil, nil, fault.Advise(fmt.Errorf("loading key %s: %w", path, err),
-				"put the file back from a backup; what it signed is worthless without it")
+				"put the file back from a backup; what it signed is invalid without it")
 		}
 		return key, data, nil
 	}

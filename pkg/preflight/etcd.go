@@ -30,7 +30,7 @@ func externalEtcd(ctx context.Context, c *cluster.Cluster, hosts map[string]*run
 	}
 	conf, expired, err := c.EtcdClient().TLS()
 	if err = errors.Join(err, expired); err != nil {
-		add(plan.Control, err.Error(), "a client certificate that etcd takes", "put a valid one into the files of spec.etcd.external")
+		add(plan.Control, err.Error(), "a client certificate that etcd accepts", "put a valid one in the files of spec.etcd.external")
 		return found
 	}
 	wrong := make([]string, len(masters))
@@ -51,11 +51,11 @@ func externalEtcd(ctx context.Context, c *cluster.Cluster, hosts map[string]*run
 	prefix := c.EtcdPrefix()
 	switch key, err := firstKey(ctx, external(c, hosts[masters[0]], conf)[0], prefix); {
 	case err != nil:
-		add(masters[0], fmt.Sprintf("what etcd holds under %s cannot be seen: %v", prefix, err), "no objects of another cluster", "make sure of it: etcdctl get --prefix --keys-only --limit 1 "+prefix)
+		add(masters[0], fmt.Sprintf("the keys of etcd below %s cannot be read: %v", prefix, err), "no objects of another cluster", "check with: etcdctl get --prefix --keys-only --limit 1 "+prefix)
 		found[0].Severity = SeverityWarning
 	case key != "":
-		add(masters[0], fmt.Sprintf("etcd holds objects of another cluster, like %s", key), "nothing under "+prefix,
-			"if that cluster lives, use another etcd, or spec.kubernetes.apiServer.extraArgs.etcd-prefix; if it is gone: etcdctl del --prefix "+prefix)
+		add(masters[0], fmt.Sprintf("etcd holds objects of another cluster, like %s", key), "no keys below "+prefix,
+			"if that cluster is in use, use another etcd, or spec.kubernetes.apiServer.extraArgs.etcd-prefix; if it is gone: etcdctl del --prefix "+prefix)
 	}
 	return found
 }

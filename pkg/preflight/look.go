@@ -65,7 +65,7 @@ func Unfit(findings []Finding) error {
 	if !slices.ContainsFunc(findings, func(f Finding) bool { return f.Severity == SeverityError }) {
 		return nil
 	}
-	err := fault.Advise(&Error{findings}, "mend the hosts, or leave a check out with --skip-preflight=NAME")
+	err := fault.Advise(&Error{findings}, "fix the hosts, or skip a check with --skip-preflight=NAME")
 	return fault.Exit(err, fault.ExitPreflight)
 }
 
@@ -121,12 +121,12 @@ func (l *Look) store(ctx context.Context) []Finding {
 		}
 	}
 	found := Finding{
-		Host: plan.Control, Check: Store, Severity: SeverityError, Needed: "all that the cluster is made of, as nothing is to be fetched",
-		Fix: "on a machine with internet: kubexm download" + l.Which + l.systems() + " --export; bring its file here, then: kubexm import FILE" + l.Where,
+		Host: plan.Control, Check: Store, Severity: SeverityError, Needed: "everything that the cluster needs, as nothing is downloaded",
+		Fix: "on a machine with internet: kubexm download" + l.Which + l.systems() + " --export; copy its file here, then: kubexm import FILE" + l.Where,
 	}
 	switch {
 	case err != nil:
-		found.Found, found.Fix = err.Error(), cmp.Or(fault.Advice(err), "kubexm download --verify looks at the whole store")
+		found.Found, found.Fix = err.Error(), cmp.Or(fault.Advice(err), "kubexm download --verify checks the whole store")
 	case missing == nil:
 		return nil
 	default:
@@ -153,7 +153,7 @@ func (l *Look) packages(ctx context.Context) ([]Finding, error) {
 // lacked asks one host for the packages that it lacks.
 func (l *Look) lacked(ctx context.Context, host string) (Finding, error) {
 	var lacked []string
-	f := Finding{Host: host, Check: Packages, Severity: SeverityError, Needed: "them on the host, or in the store, as nothing is to be fetched"}
+	f := Finding{Host: host, Check: Packages, Severity: SeverityError, Needed: "the packages on the host, or in the store, as nothing is downloaded"}
 	for _, st := range task.Packages(l.Cluster, host) {
 		p, ok := step.Unwrap(st).(step.Packages)
 		if !ok {
@@ -173,10 +173,10 @@ func (l *Look) lacked(ctx context.Context, host string) (Finding, error) {
 		return f, nil
 	}
 	system, arch := l.Cluster.Repository(host).System, l.Cluster.Arch(host)
-	f.Found = fmt.Sprintf("no %s, on the host and for %s %s in the store", human.Names(lacked, 10), l.Cluster.FactsOf(host).OSName, arch)
-	f.Fix = "install them by hand: the store can hold none for this system"
+	f.Found = fmt.Sprintf("no %s on the host, nor for %s %s in the store", human.Names(lacked, 10), l.Cluster.FactsOf(host).OSName, arch)
+	f.Fix = "install them by hand: the store cannot hold packages for this system"
 	if system != "" {
-		f.Fix = "on a machine with internet: kubexm download" + l.Which + " --os " + system + " --arch " + arch + " --export; bring its file here, then: kubexm import FILE" + l.Where
+		f.Fix = "on a machine with internet: kubexm download" + l.Which + " --os " + system + " --arch " + arch + " --export; copy its file here, then: kubexm import FILE" + l.Where
 	}
 	return f, nil
 }

@@ -37,12 +37,12 @@ var networkChecks = []check{
 		if vip != "" && f.Env["cluster"] == "" && slices.ContainsFunc(f.Interfaces, func(i runner.Interface) bool {
 			return slices.ContainsFunc(i.Addresses, func(a string) bool { return addr(a) == vip })
 		}) {
-			return Finding{Found: vip + " is an address of the host", Needed: "an address that nobody has", Fix: "choose another spec.loadBalancer.vip, or take the address off the host"}
+			return Finding{Found: vip + " is an address of the host", Needed: "an unused address", Fix: "choose another spec.loadBalancer.vip, or remove the address from the host"}
 		}
 		if why, tried := f.Tried[vipAddress(c, h.Name)]; tried && why == "" {
 			return Finding{
-				Found: vip + " answers: a machine has it already, of another cluster perhaps", Needed: "an address that nobody has",
-				Fix: "choose another spec.loadBalancer.vip, or take the address off that machine (ip neigh show " + vip + " tells its MAC address)",
+				Found: vip + " answers: another machine already has it, perhaps of another cluster", Needed: "an unused address",
+				Fix: "choose another spec.loadBalancer.vip, or remove the address from that machine (ip neigh show " + vip + " shows its MAC address)",
 			}
 		}
 		return Finding{}
@@ -59,8 +59,8 @@ var networkChecks = []check{
 			return Finding{} // ours runs there, or none is to
 		}
 		found := Finding{
-			Needed: "a machine on which " + programs + " work for this cluster alone",
-			Fix:    "take another machine, or remove what they serve there: kubexm would give them another configuration",
+			Needed: "a machine on which only this cluster uses " + programs,
+			Fix:    "use another machine, or remove what they serve there: kubexm would replace their configuration",
 		}
 		var runs []string
 		for _, port := range slices.Sorted(maps.Keys(f.Listening)) {
@@ -81,7 +81,7 @@ var networkChecks = []check{
 		if !c.IsNode(h.Name) || chosen || len(c.Spec.DNS.CoreDNS.Upstream) > 0 || len(c.Spec.Extra.Resolves) > 0 {
 			return Finding{} // pods get their servers from elsewhere
 		}
-		found := Finding{Needed: "a name server that pods reach, too", Fix: "name one in /etc/resolv.conf, or set spec.dns.coredns.upstream"}
+		found := Finding{Needed: "a name server that pods can reach, too", Fix: "name one in /etc/resolv.conf, or set spec.dns.coredns.upstream"}
 		switch {
 		case len(f.NameServers) == 0:
 			found.Found = "no name server in /etc/resolv.conf"
@@ -137,7 +137,7 @@ var networkChecks = []check{
 		}
 		// kubeadm hands its proxy on to the API server.
 		return warning(Finding{
-			Found: "a proxy is set, and no_proxy lacks " + strings.Join(lacks, ", "), Needed: "what is in the cluster reached without a proxy",
+			Found: "a proxy is set, and no_proxy lacks " + strings.Join(lacks, ", "), Needed: "direct connections within the cluster",
 			Fix: "add them to no_proxy where the proxy is set (/etc/environment)",
 		})
 	}},
@@ -154,12 +154,12 @@ var networkChecks = []check{
 		for _, why := range slices.Sorted(maps.Keys(ports)) {
 			each = append(each, strings.Join(ports[why], ", ")+": "+why)
 		}
-		found := Finding{Found: strings.Join(each, "; "), Needed: "packets that pass between hosts, to these ports"}
+		found := Finding{Found: strings.Join(each, "; "), Needed: "connections between hosts to these ports"}
 		if excused { // the firewall that is a finding of its own may be all that it is
 			found.Fix = "kubexm turns the hosts' firewalls off; look for others in the network (security groups)"
 			return warning(found)
 		}
-		found.Fix = "let them pass in all packet filters, of the hosts and of the network (security groups); check routes"
+		found.Fix = "allow them in all packet filters, of the hosts and of the network (security groups); check routes"
 		return found
 	}},
 }

@@ -70,7 +70,7 @@ var machineChecks = []check{
 	}},
 	{"arch", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
 		if cluster.RunsHarbor(c.Spec, h) && f.Arch == "arm64" {
-			return Finding{Found: f.Arch, Needed: "amd64: Harbor is published for nothing else", Fix: "give another host the role registry, or choose spec.registry.type registry"}
+			return Finding{Found: f.Arch, Needed: "amd64: Harbor is published for amd64 only", Fix: "give another host the role registry, or choose spec.registry.type registry"}
 		}
 		if (h.Arch == "" || h.Arch == f.Arch) && (f.Arch == "amd64" || f.Arch == "arm64") {
 			return Finding{}
@@ -107,7 +107,7 @@ var machineChecks = []check{
 		if missing == nil {
 			return Finding{}
 		}
-		return Finding{Found: "no " + strings.Join(missing, ", ") + " in kernel " + f.Kernel, Needed: "the modules, loadable or built in", Fix: "install the kernel's modules package"}
+		return Finding{Found: "no " + strings.Join(missing, ", ") + " in kernel " + f.Kernel, Needed: "these modules, loadable or built in", Fix: "install the kernel's modules package"}
 	})},
 	{"proxy-mode", onNodes(func(c *cluster.Cluster, f *runner.Facts) Finding {
 		fit := map[string]bool{v1alpha1.ProxyIPVS: f.Features[runner.FeatureIPVS], v1alpha1.ProxyNFTables: cluster.FitForNFTables(f), v1alpha1.ProxyIPTables: true}
@@ -155,15 +155,15 @@ var machineChecks = []check{
 		if taken == nil {
 			return Finding{}
 		}
-		return Finding{Found: "port " + strings.Join(taken, ", ") + " taken", Needed: "the port free", Fix: "stop what listens there"}
+		return Finding{Found: "port " + strings.Join(taken, ", ") + " taken", Needed: "these ports free", Fix: "stop what listens on them"}
 	}},
 	{"clock", func(_ *cluster.Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
-		ahead, word := f.Skew, "ahead"
+		ahead, word := f.Skew, "ahead of"
 		if ahead < 0 {
 			ahead, word = -ahead, "behind"
 		}
 		found := Finding{
-			Found: fmt.Sprintf("clock %s %s of this machine's", ahead.Round(time.Second), word), Needed: "clocks that agree within 5 seconds",
+			Found: fmt.Sprintf("clock %s %s this machine's", ahead.Round(time.Second), word), Needed: "clocks that agree within 5 seconds",
 			Fix: "set the clock, and let chrony or systemd-timesyncd keep it",
 		}
 		switch {
@@ -240,8 +240,8 @@ func Facts(c *cluster.Cluster, skip []string) []Finding {
 		}
 		if why := c.Stranger(h.Name); why != "" {
 			all = append(all, Finding{
-				Host: h.Name, Check: "owner", Found: why, Needed: "a machine of this cluster, or of none", Severity: SeverityError,
-				Fix: "work with the --workdir that its cluster was made with; kubexm delete cluster, there, sets it free",
+				Host: h.Name, Check: "owner", Found: why, Needed: "a machine of this cluster, or of no cluster", Severity: SeverityError,
+				Fix: "run kubexm delete cluster with the --workdir that its cluster was created with, to release it",
 			})
 		}
 		for _, ch := range checks {

@@ -42,7 +42,7 @@ func TestHarborPreflight(t *testing.T) {
 		"no Docker":    {func(f *runner.Facts) { f.Docker, f.Compose = false, "" }, "node2 docker docker.service not active, docker compose missing"},
 		"no compose":   {func(f *runner.Facts) { f.Compose = "" }, "node2 docker docker.service active, docker compose missing"},
 		"compose 1":    {func(f *runner.Facts) { f.Compose = "1.29.2" }, "node2 docker docker.service active, docker compose 1.29.2"},
-		"firewall":     {func(f *runner.Facts) { f.Firewalls = []string{"firewalld"} }, "node2 docker firewalld active: when it is turned off, Docker's rules go with it; node1 firewall firewalld active; node2 firewall firewalld active"},
+		"firewall":     {func(f *runner.Facts) { f.Firewalls = []string{"firewalld"} }, "node2 docker firewalld active: turning it off removes Docker's rules, too; node1 firewall firewalld active; node2 firewall firewalld active"},
 		"arm64":        {func(f *runner.Facts) { f.Arch = "arm64" }, "node2 arch arm64"},
 		"few MiB":      {func(f *runner.Facts) { f.MemoryMiB = 3000 }, "node1 memory 3000 MiB of memory; node2 memory 3000 MiB of memory"},
 		"its ports":    {func(f *runner.Facts) { f.Listening[80], f.Listening[1514] = "nginx", "rsyslogd" }, "node2 ports port 80 (by nginx), 1514 (by rsyslogd) taken"},

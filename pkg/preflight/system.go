@@ -44,7 +44,7 @@ var systemChecks = []check{
 		return warning(found)
 	}},
 	{"hostname", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
-		fix := "kubexm names the machine " + h.Name + ", and puts that into /etc/hosts"
+		fix := "kubexm sets the host name to " + h.Name + ", and adds it to /etc/hosts"
 		if len(validation.IsDNS1123Subdomain(f.Hostname)) > 0 {
 			return warning(Finding{Found: fmt.Sprintf("host name %q", f.Hostname), Needed: "lower case letters, digits, hyphens and dots (RFC 1123)", Fix: fix})
 		}
@@ -57,15 +57,15 @@ var systemChecks = []check{
 		if len(f.Resolves) > 0 {
 			leads = "to " + strings.Join(f.Resolves, ", ")
 		}
-		return warning(Finding{Found: fmt.Sprintf("host name %s leads %s", f.Hostname, leads), Needed: "an address that other hosts know it by", Fix: fix})
+		return warning(Finding{Found: fmt.Sprintf("host name %s resolves %s", f.Hostname, leads), Needed: "an address at which other hosts reach it", Fix: fix})
 	}},
 	{"ntp", func(c *cluster.Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
 		if f.Container != "" || len(f.TimeServices)+len(c.Spec.System.NTPServers) > 0 { // the clock of a container is its machine's
 			return Finding{}
 		}
 		return warning(Finding{
-			Found: "no time service runs", Needed: "chrony, ntpd or systemd-timesyncd, lest clocks drift apart",
-			Fix: "start one, or name servers in spec.system.ntpServers: kubexm then installs chrony",
+			Found: "no time service runs", Needed: "chrony, ntpd or systemd-timesyncd: clocks drift apart without",
+			Fix: "start one, or set spec.system.ntpServers: kubexm then installs chrony",
 		})
 	}},
 	{"docker", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
@@ -78,7 +78,7 @@ var systemChecks = []check{
 			found.Fix = "install them (docs.docker.com/engine/install: docker-ce, docker-compose-plugin), and start them (systemctl enable --now docker): kubexm leaves Docker to its owner"
 			return found
 		case slices.Contains(f.Firewalls, "firewalld"):
-			found.Found, found.Fix = "firewalld active: when it is turned off, Docker's rules go with it", "turn it off yourself, and start Docker anew: systemctl disable --now firewalld; systemctl restart docker"
+			found.Found, found.Fix = "firewalld active: turning it off removes Docker's rules, too", "turn it off yourself, and restart Docker: systemctl disable --now firewalld; systemctl restart docker"
 			return found
 		}
 		return Finding{}
@@ -87,7 +87,7 @@ var systemChecks = []check{
 		if !f.Enforcing {
 			return Finding{}
 		}
-		return warning(Finding{Found: "SELinux enforcing", Needed: "SELinux permissive or off", Fix: "kubexm lets it only warn, and turns it off at the next boot"})
+		return warning(Finding{Found: "SELinux enforcing", Needed: "SELinux permissive or off", Fix: "kubexm makes it permissive, and disables it from the next boot on"})
 	}},
 	{"firewall", func(_ *cluster.Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
 		if len(f.Firewalls) == 0 {

@@ -35,7 +35,7 @@ type mirror struct {
 	proxied atomic.Int64     // requests through proxy
 	proxy   *httptest.Server
 	asked   atomic.Int64
-	leaked  atomic.Bool // a log-in came to other
+	leaked  atomic.Bool // a login came to other
 	docker  string      // content of docker's config.json; empty: there is none
 	ca      string      // file
 }
@@ -58,7 +58,7 @@ func logIn(_ *mirror, next http.Handler) http.Handler {
 	})
 }
 
-// tokens gives those out for a log-in, as large registries do. Files want the log-in.
+// tokens gives those out for a login, as large registries do. Files want the login.
 func tokens(m *mirror, next http.Handler) http.Handler {
 	files := logIn(m, next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -76,7 +76,7 @@ func tokens(m *mirror, next http.Handler) http.Handler {
 	})
 }
 
-// moved wants a log-in, and sends on to another server for what is large.
+// moved wants a login, and sends on to another server for what is large.
 func moved(m *mirror, next http.Handler) http.Handler {
 	return logIn(m, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.Path, "/manifests/") {
@@ -91,7 +91,7 @@ func forbidden(*mirror, http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
 }
 
-// newMirror starts a mirror, and a proxy that wants a log-in if word is not empty.
+// newMirror starts a mirror, and a proxy that wants a login if word is not empty.
 func newMirror(t *testing.T, is kind, tls bool, word string) *mirror {
 	m := &mirror{upstream: newUpstream(t)}
 	front := is(m, m.upstream)
@@ -200,23 +200,23 @@ func TestAccess(t *testing.T) {
 		fails   bool
 		proxied bool
 	}{
-		{"a log-in, right", logIn, plain, right, false, false},
-		{"a log-in, none", logIn, plain, source.Access{}, true, false},
-		{"a log-in, wrong", logIn, plain, wrong, true, false},
-		{"a log-in, not enough", forbidden, plain, right, true, false},
+		{"a login, right", logIn, plain, right, false, false},
+		{"a login, none", logIn, plain, source.Access{}, true, false},
+		{"a login, wrong", logIn, plain, wrong, true, false},
+		{"a login, not enough", forbidden, plain, right, true, false},
 		{"tokens, right", tokens, plain, right, false, false},
 		{"tokens, wrong", tokens, plain, wrong, true, false},
-		{"a log-in, and elsewhere none", moved, plain, right, false, false},
+		{"a login, and elsewhere none", moved, plain, right, false, false},
 		{"an unknown CA", open, tls, source.Access{}, true, false},
 		{"an unknown CA, named", open, tls, source.Access{CAFile: "yes"}, false, false},
 		{"an unknown CA, named, and tokens", tokens, tls, source.Access{Username: "me", Password: secret.New("hush"), CAFile: "yes"}, false, false},
 		{"a proxy", open, plain, source.Access{Proxy: "yes"}, false, true},
-		{"a proxy, with TLS and a log-in", logIn, tls, source.Access{Username: "me", Password: secret.New("hush"), CAFile: "yes", Proxy: "yes"}, false, true},
+		{"a proxy, with TLS and a login", logIn, tls, source.Access{Username: "me", Password: secret.New("hush"), CAFile: "yes", Proxy: "yes"}, false, true},
 		{"a proxy, and elsewhere too", moved, plain, source.Access{Username: "me", Password: secret.New("hush"), Proxy: "yes"}, false, true},
 		{"a proxy that is down", open, plain, source.Access{Proxy: "down"}, true, false},
 		{"a proxy that is down, with TLS", open, tls, source.Access{Proxy: "down"}, true, false},
-		{"a proxy that wants another log-in", open, plain, source.Access{Proxy: "wrong"}, true, false},
-		{"a proxy that wants another log-in, with TLS", open, tls, source.Access{Proxy: "wrong"}, true, false},
+		{"a proxy that wants another login", open, plain, source.Access{Proxy: "wrong"}, true, false},
+		{"a proxy that wants another login, with TLS", open, tls, source.Access{Proxy: "wrong"}, true, false},
 		{"a proxy for all but it", open, plain, source.Access{Proxy: "direct"}, false, false},
 	} {
 		for _, what := range []string{"file", "image", "packages"} {
@@ -257,14 +257,14 @@ func TestAccess(t *testing.T) {
 					t.Errorf("the mirror was asked %d times", n)
 				}
 				if m.leaked.Load() || (m.proxied.Load() > 0) != tt.proxied {
-					t.Errorf("a log-in went astray: %v, %d requests through the proxy", m.leaked.Load(), m.proxied.Load())
+					t.Errorf("a login went astray: %v, %d requests through the proxy", m.leaked.Load(), m.proxied.Load())
 				}
 			})
 		}
 	}
 }
 
-// Log-ins of docker are for images, where the configuration has none.
+// Logins of docker are for images, where the configuration has none.
 func TestDockerLogIn(t *testing.T) {
 	for _, is := range []kind{logIn, tokens} {
 		m := newMirror(t, is, false, "")

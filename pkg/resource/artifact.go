@@ -122,5 +122,5 @@ func find(name string) (Component, error) {
 	for _, c := range all {
 		names = append(names, c.Name)
 	}
-	return Component{}, fault.Advise(fmt.Errorf("no component is named %q", name), "use one of: "+strings.Join(names, ", "))
+	return Component{}, fault.Advise(fmt.Errorf("unknown component %q", name), "use one of: "+strings.Join(names, ", "))
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner"
 )
 
-// apt is a machine whose apt reads an index from the first source, and finds socat in it. Like the real one it knows no log-in.
+// apt is a machine whose apt reads an index from the first source, and finds socat in it. Like the real one it knows no login.
 type apt struct{ connector.Connector }
 
 var firstSource = regexp.MustCompile(`deb \[[^]]*\] (http\S*) `)

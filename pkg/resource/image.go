@@ -24,7 +24,7 @@ import (
 
 // Pull makes sure that the image of a full reference ("registry.k8s.io/pause:3.10")
 // is in the store for an architecture. What a tag means is decided once and
-// noted in the lock file. Log-ins to registries are docker's. progress may be nil.
+// noted in the lock file. Logins to registries are docker's. progress may be nil.
 func (s *Store) Pull(ctx context.Context, ref, arch string, progress Progress) error {
 	have, err := s.Has(ref, arch)
 	if have || err != nil {
@@ -112,7 +112,7 @@ func (s *Store) parts(manifest ocispec.Descriptor) ([]ocispec.Descriptor, error)
 	once := all[:0]
 	for _, d := range all {
 		if d.Digest.Algorithm() != digest.SHA256 || d.Digest.Validate() != nil {
-			return nil, fmt.Errorf("manifest %s names %q, which is no SHA-256 digest", manifest.Digest, d.Digest)
+			return nil, fmt.Errorf("manifest %s names %q, which is not a SHA-256 digest", manifest.Digest, d.Digest)
 		}
 		if !seen[d.Digest] {
 			once = append(once, d)

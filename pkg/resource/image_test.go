@@ -258,7 +258,7 @@ func TestPullInTrouble(t *testing.T) {
 			original(s, origin)
 			u.fail("/blobs/"+own.String(), func(w http.ResponseWriter, r *http.Request) bool { status(404)(w, r); return true })
 		}},
-		{"a log-in", func(t *testing.T, u *upstream, s *Store) {
+		{"a login", func(t *testing.T, u *upstream, s *Store) {
 			u.fail("", func(w http.ResponseWriter, r *http.Request) bool {
 				if name, word, _ := r.BasicAuth(); name == "me" && word == "hush" {
 					return false

@@ -33,7 +33,7 @@ var images = map[string]string{
 func Image(component, version string) (string, error) {
 	name, ok := images[component]
 	if !ok {
-		return "", fault.Advise(fmt.Errorf("no image is named %q", component), "use one of: "+strings.Join(slices.Sorted(maps.Keys(images)), ", "))
+		return "", fault.Advise(fmt.Errorf("unknown image %q", component), "use one of: "+strings.Join(slices.Sorted(maps.Keys(images)), ", "))
 	}
 	version = strings.TrimPrefix(version, "v")
 	if !versionForm.MatchString(version) {

@@ -63,7 +63,7 @@ func (s *Store) Import(ctx context.Context, name string, keys []string, progress
 	defer z.Close()
 	i := &imports{Store: s, keys: keys, from: v, stream: z, tar: tar.NewReader(z)}
 	if err := i.run(ctx); err != nil {
-		return i.done, fault.Advise(fmt.Errorf("importing %s: %w", name, err), "nothing of it counts yet. Copy the bundle again; each file must have the SHA-256 that 'kubexm download --export' told")
+		return i.done, fault.Advise(fmt.Errorf("importing %s: %w", name, err), "nothing of it is used yet. Copy the bundle again; each file must have the SHA-256 that 'kubexm download --export' printed")
 	}
 	return i.done, nil
 }
@@ -162,7 +162,7 @@ func (i *imports) open() error {
 	return i.covered()
 }
 
-var errForeign = fault.Advise(errors.New("this is no bundle of kubexm"), "name the file that 'kubexm download --export' wrote, or the first of its volumes")
+var errForeign = fault.Advise(errors.New("this is not a kubexm bundle"), "name the file that 'kubexm download --export' wrote, or the first of its volumes")
 
 func tampered(got, want string) error {
 	return fmt.Errorf("it was changed: its SHA-256 is %s, want %s", got, want)
@@ -174,7 +174,7 @@ func (p packaged) check(n int) error {
 	case !filepath.IsLocal(filepath.FromSlash(p.Path)) || p.Path != path.Clean(p.Path):
 		return fmt.Errorf("the manifest is malicious: it wants to write to %q", p.Path)
 	case !isSum(p.SHA256) || p.SHA256 != strings.ToLower(p.SHA256):
-		return fmt.Errorf("the manifest gives %s no SHA-256", p.Path)
+		return fmt.Errorf("the manifest has no SHA-256 of %s", p.Path)
 	case p.Size < 0 || p.Size > maxMember || (n == 0 || p.Path == sbomFile) && p.Size > maxText:
 		return fmt.Errorf("member %s is too large: the manifest gives it %d bytes", p.Path, p.Size)
 	case n == 0, n == 1 && p.Path == sbomFile, dir == blobKey("sha256:")+"/" && name == p.SHA256, isPackage(p.Path):
@@ -185,7 +185,7 @@ func (p packaged) check(n int) error {
 			return nil
 		}
 	}
-	return fault.Advise(fmt.Errorf("member %q is nothing that this kubexm keeps in its store", p.Path), "import it with the kubexm that made it, or a newer one")
+	return fault.Advise(fmt.Errorf("member %q is not something that this kubexm keeps in its store", p.Path), "import it with the kubexm that made it, or a newer one")
 }
 
 // covered checks that lock and manifest are about the same things.
@@ -196,7 +196,7 @@ func (i *imports) covered() error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(i.lock.Files)) {
 		if is := i.lock.Files[key]; members[key].SHA256 != is.SHA256 || isPackage(key) && members[key].Size != is.Size {
-			return fmt.Errorf("lock and manifest do not agree about %s", key)
+			return fmt.Errorf("lock file and manifest disagree about %s", key)
 		}
 		named[key] = true
 		i.done.Files++
@@ -209,7 +209,7 @@ func (i *imports) covered() error {
 	}
 	for _, p := range i.manifest.stored() {
 		if !named[p.Path] && !strings.HasPrefix(p.Path, imagesDir+"/") {
-			return fmt.Errorf("lock and manifest do not agree about %s", p.Path)
+			return fmt.Errorf("lock file and manifest disagree about %s", p.Path)
 		}
 	}
 	return i.lock.coveredPackages()
@@ -226,7 +226,7 @@ func (i *imports) agrees() error {
 		return err
 	}
 	if err := pinned.agree(i.lock); err != nil {
-		return fault.Advise(fmt.Errorf("it is not what this kubexm was released with: %w", err), "do not use the bundle: ask where it comes from")
+		return fault.Advise(fmt.Errorf("it is not what this kubexm was released with: %w", err), "do not use the bundle: find out where it comes from")
 	}
 	if err := own.agree(i.lock); err != nil {
 		return fault.Advise(fmt.Errorf("%s says otherwise: %w", i.lockPath(), err),
@@ -255,7 +255,7 @@ func (i *imports) next(n int) error {
 	case at > n:
 		return fmt.Errorf("member %s is missing: %s is in its place", want.Path, h.Name)
 	case h.Typeflag != tar.TypeReg:
-		return fmt.Errorf("member %s is no regular file", h.Name)
+		return fmt.Errorf("member %s is not a regular file", h.Name)
 	case h.Size != want.Size:
 		return fmt.Errorf("member %s has %d bytes, the manifest says %d", h.Name, h.Size, want.Size)
 	}
@@ -342,7 +342,7 @@ func (i *imports) end() error {
 		return fmt.Errorf("after the last member: %w", i.cut(err))
 	}
 	if n > 0 {
-		return errors.New("something follows the last member")
+		return errors.New("there is more after the last member")
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func TestForeignPackages(t *testing.T) {
 func TestPackageSizes(t *testing.T) {
 	base, uris := publishedDebs(t, "socat")
 	s, set := holding(t, base, uris, "socat")
-	const want = "lock and manifest do not agree about os/debian12/amd64/socat_"
+	const want = "lock file and manifest disagree about os/debian12/amd64/socat_"
 	for _, add := range []int64{0, 1} {
 		err := s.editLock(t.Context(), func(l *lock) error {
 			key := set.dir() + "/" + set.Files[0].Name

@@ -145,7 +145,7 @@ type Verified struct {
 
 // Verify reads every file and blob of the store and compares it with the lock. What is
 // wrong is not believed any more: the next download fetches it again. Indexes that join
-// the architectures of an image, and those beside packages, are the store's own, and written anew at once.
+// the architectures of an image, and those beside packages, are the store's own, and rewritten at once.
 func (s *Store) Verify(ctx context.Context) (Verified, error) {
 	v := Verified{Flaws: []Flaw{}}
 	l, err := s.readLock()
@@ -177,7 +177,7 @@ func (s *Store) Verify(ctx context.Context) (Verified, error) {
 		case err != nil:
 			return err
 		case want == "":
-			what = "no lock has a checksum of it"
+			what = "no lock file has a checksum of it"
 		case got != want:
 			what = fmt.Sprintf("its SHA-256 is %s, want %s", got, want)
 			s.doubt(ctx, key)
@@ -206,7 +206,7 @@ func (s *Store) Verify(ctx context.Context) (Verified, error) {
 	return v, err
 }
 
-// rejoin writes anew the indexes that are among the flaws: nobody else publishes them.
+// rejoin rewrites the indexes that are among the flaws: nobody else publishes them.
 func (s *Store) rejoin(ctx context.Context, l lock, flaws []Flaw) error {
 	_, joint, err := s.listImages(l)
 	if err != nil {
@@ -221,7 +221,7 @@ func (s *Store) rejoin(ctx context.Context, l lock, flaws []Flaw) error {
 		if err := s.putBlob(ctx, d, text); err != nil {
 			return err
 		}
-		flaws[at].What += "; written anew"
+		flaws[at].What += "; written again"
 	}
 	return nil
 }

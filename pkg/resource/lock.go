@@ -61,7 +61,7 @@ func parseLock(name string, content []byte) (lock, error) {
 	if len(content) > 0 {
 		if err := json.Unmarshal(content, &l); err != nil {
 			return l, fault.Advise(fmt.Errorf("reading %s: %w", name, err),
-				"repair the file, or delete it to trust anew what is published")
+				"fix the file, or delete it to trust what is published now")
 		}
 	}
 	if l.Files == nil {

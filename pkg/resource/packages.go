@@ -71,7 +71,7 @@ func isPackage(key string) bool {
 func (p PackageSet) check() error {
 	for _, f := range p.Files {
 		if !isPackage(path.Join(p.dir(), f.Name)) || !isSum(f.SHA256) {
-			return fmt.Errorf("%s: %q, with SHA-256 %q, is no package", p, f.Name, f.SHA256)
+			return fmt.Errorf("%s: %q, with SHA-256 %q, is not a package", p, f.Name, f.SHA256)
 		}
 	}
 	return nil
@@ -176,7 +176,7 @@ func (s *Store) FetchPackages(ctx context.Context, p PackageSet, progress Progre
 			b := blob{places: s.places(f.URL), path: file, sha256: f.SHA256, progress: func(done, _ int64) { sum.tell(f.Name, done) }}
 			err := s.download(ctx, b)
 			if source.Missing(err) {
-				err = fault.AdviseMore(err, "where it is published no more, its distribution has a newer one: --refresh asks for that")
+				err = fault.AdviseMore(err, "if it is no longer published, its distribution has a newer one: --refresh gets that")
 			}
 			return err
 		})
@@ -269,7 +269,7 @@ func (l lock) coveredPackages() error {
 		}
 		for _, name := range set.Names {
 			if !askedName.MatchString(name) {
-				return fmt.Errorf("the lock has %q in %s, which is no name of a package", name, dir)
+				return fmt.Errorf("the lock has %q in %s, which is not a package name", name, dir)
 			}
 		}
 		for _, name := range set.Files {
@@ -331,7 +331,7 @@ func (l lock) mergePackages(other lock) error {
 		case len(of) == 0:
 			l.Systems[dir] = is
 		case len(own) > 0:
-			return fault.Advise(fmt.Errorf("packages in %s: the store has a set with %s, and the bundle another one with %s: two sets do not make one", dir, human.Names(of, 5), human.Names(own, 5)),
+			return fault.Advise(fmt.Errorf("packages in %s: the store has a set with %s, and the bundle another one with %s, and they cannot be merged", dir, human.Names(of, 5), human.Names(own, 5)),
 				"make one bundle for all: run 'kubexm download --os "+path.Base(path.Dir(dir))+" --export' for each of the clusters in the same work directory, and import the last one")
 		}
 	}

@@ -267,9 +267,9 @@ func TestPackagesTroubles(t *testing.T) {
 		want   string
 		advice string
 	}{
-		"unknown":    {"debian99", exit(0, ""), `no operating system is named "debian99"`, "debian12, debian13"},
+		"unknown":    {"debian99", exit(0, ""), `unknown operating system "debian99"`, "debian12, debian13"},
 		"no network": {"debian12", exit(100, "E: Failed to fetch http://deb.debian.org"), "apt-get: E: Failed to fetch", "proxy"},
-		"a path":     {"debian12", &answers{text: "'http://x/.y.deb' y 7 SHA256:" + zeros + "\n"}, `is no package`, ""},
+		"a path":     {"debian12", &answers{text: "'http://x/.y.deb' y 7 SHA256:" + zeros + "\n"}, `is not a package`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := packageStore(t, "http://127.0.0.1:1").ResolvePackages(t.Context(), c.a.runner(), c.system, "amd64", []string{"y"}, false)

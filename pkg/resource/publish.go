@@ -36,7 +36,7 @@ func (s *Store) metadata(set PackageSet) (distro.Metadata, error) {
 	return m, nil
 }
 
-// republish writes anew what the store itself publishes of sets that are whole, where it is not as it should be.
+// republish rewrites what the store itself publishes of sets that are whole, where it is not as it should be.
 func (s *Store) republish(ctx context.Context) (flaws []Flaw, err error) {
 	sets, err := s.PackageSets()
 	if err != nil {
@@ -48,7 +48,7 @@ func (s *Store) republish(ctx context.Context) (flaws []Flaw, err error) {
 		}
 		has, err := s.HasPackages(set)
 		if err == nil && !has {
-			flaws = append(flaws, Flaw{set.dir(), "its index or a signature of it is missing or wrong; written anew"})
+			flaws = append(flaws, Flaw{set.dir(), "its index or a signature of it is missing or wrong; written again"})
 			err = s.publish(ctx, set)
 		}
 		if err != nil {

@@ -59,7 +59,7 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// What the store publishes is written anew where any of it is gone, changed, or signed with a key that was lost.
+// What the store publishes is rewritten where any of it is gone, changed, or signed with a key that was lost.
 func TestRepublish(t *testing.T) {
 	base, uris := publishedDebs(t, "socat")
 	s, set := holding(t, base, uris, "socat")
@@ -78,7 +78,7 @@ func TestRepublish(t *testing.T) {
 				t.Fatal(err)
 			}
 			v, err := s.Verify(t.Context())
-			if err != nil || len(v.Flaws) != 1 || v.Flaws[0] != (Flaw{set.dir(), "its index or a signature of it is missing or wrong; written anew"}) {
+			if err != nil || len(v.Flaws) != 1 || v.Flaws[0] != (Flaw{set.dir(), "its index or a signature of it is missing or wrong; written again"}) {
 				t.Errorf("%s %s: %+v, %v", name, how, v.Flaws, err)
 			}
 			if v, err = s.Verify(t.Context()); err != nil || len(v.Flaws) > 0 {

@@ -128,7 +128,7 @@ func TestPushFails(t *testing.T) {
 		error  string
 		advice bool
 	}{
-		"another password":  {func(r *registry.Private) { r.Password = secret.New("hunter3") }, pause, "does not let user nodes in", true},
+		"another password":  {func(r *registry.Private) { r.Password = secret.New("hunter3") }, pause, "refuses user nodes", true},
 		"another authority": {func(r *registry.Private) { r.CA = nil }, pause, "certificate", false},
 		"nobody there":      {func(r *registry.Private) { r.Address = "127.0.0.1:1" }, pause, "connection refused", true},
 		"not in the store":  {func(*registry.Private) {}, nginx, "is not in the store", true},
@@ -208,7 +208,7 @@ func TestPushOverSSH(t *testing.T) {
 func TestHarbor(t *testing.T) {
 	s := withImages(t)
 	r := resourcetest.NewPrivate(t, resourcetest.Harbor(inMemory()))
-	if err := s.Push(t.Context(), r.Private, nil, pause); err == nil || !strings.Contains(err.Error(), "does not let user nodes in") {
+	if err := s.Push(t.Context(), r.Private, nil, pause); err == nil || !strings.Contains(err.Error(), "refuses user nodes") {
 		t.Errorf("without projects: %v", err)
 	}
 	r.Harbor = true
@@ -232,7 +232,7 @@ func TestHarbor(t *testing.T) {
 	other := r.Private
 	other.Password = secret.New("hunter3")
 	_, err := s.Lacks(t.Context(), other, pause)
-	if err == nil || !strings.Contains(err.Error(), "does not let user nodes in") || !strings.Contains(fault.Advice(err), "first started") {
+	if err == nil || !strings.Contains(err.Error(), "refuses user nodes") || !strings.Contains(fault.Advice(err), "first started") {
 		t.Errorf("another password: %v, %s", err, fault.Advice(err))
 	}
 }

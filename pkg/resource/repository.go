@@ -42,7 +42,7 @@ func (r *Repository) packages() ([]distro.Entry, error) {
 		all = append(all, distro.Entry{File: f, Package: p})
 	}
 	if all != nil && missing != nil {
-		return nil, fault.Advise(fmt.Errorf("of the %s in %s this is missing or damaged: %s", set, r.Store.dir, human.Names(missing, 5)),
+		return nil, fault.Advise(fmt.Errorf("of the %s in %s, these are missing or damaged: %s", set, r.Store.dir, human.Names(missing, 5)),
 			"run 'kubexm download --os "+r.System+" --arch "+r.Arch+"', or import the bundle again")
 	}
 	return all, nil
@@ -109,7 +109,7 @@ func (r *Repository) listed() (distro.System, []distro.Entry, error) {
 	}
 	if len(all) == 0 {
 		return distro.System{}, nil, fault.Advise(fmt.Errorf("the store has no packages of %s", cmp.Or(r.System, "this operating system")),
-			"on a machine with internet: kubexm download --os "+cmp.Or(r.System, "NAME")+" --export; bring its file here, then: kubexm import FILE")
+			"on a machine with internet: kubexm download --os "+cmp.Or(r.System, "NAME")+" --export; copy its file here, then: kubexm import FILE")
 	}
 	sys, err := distro.Find(r.System)
 	return sys, all, err

@@ -74,22 +74,22 @@ func (s *Store) ResolvePackages(ctx context.Context, here *runner.Runner, system
 	return set, set.check()
 }
 
-// vouched refuses places that bear a log-in, which would end up in arguments and in the lock; and those of an index without a
+// vouched refuses places that bear a login, which would end up in arguments and in the lock; and those of an index without a
 // signature where others could change it on its way: those without TLS, but for this machine itself.
 func (s *Store) vouched(sys distro.System, sources []string) error {
 	for _, f := range sources {
 		for _, place := range s.source.Places(f) {
 			u, err := url.Parse(base(place.URL))
 			if err != nil {
-				return fmt.Errorf("the mirror %s of the packages of %s is no URL", source.Redacted(base(place.URL)), sys.Name)
+				return fmt.Errorf("the mirror %s of the packages of %s is not a URL", source.Redacted(base(place.URL)), sys.Name)
 			}
 			if u.User != nil {
-				return fault.Advise(fmt.Errorf("the mirror %s of the packages of %s has a log-in in its URL, which apt and dnf would show", u.Redacted(), sys.Name),
+				return fault.Advise(fmt.Errorf("the mirror %s of the packages of %s has a login in its URL, which apt and dnf would show", u.Redacted(), sys.Name),
 					"take it out of spec.source.mirrors, and give it in spec.source.access")
 			}
 			ip, _ := netip.ParseAddr(u.Hostname())
 			if !sys.Signed() && u.Scheme != "https" && !ip.IsLoopback() && u.Hostname() != "localhost" {
-				return fault.Advise(fmt.Errorf("the packages of %s would come from %s: nothing but TLS vouches for their index", sys.Name, u),
+				return fault.Advise(fmt.Errorf("the packages of %s would come from %s: only TLS can authenticate their index", sys.Name, u),
 					"name an https:// mirror of "+f+" in spec.source.mirrors")
 			}
 		}

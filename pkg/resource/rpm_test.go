@@ -62,7 +62,7 @@ func TestRPMsWithoutTLS(t *testing.T) {
 		s.retry = source.Retry{Rounds: 1, Pause: 1}
 		a := &answers{text: "\n"}
 		_, err = s.ResolvePackages(t.Context(), a.runner(), "rocky9", "amd64", []string{"kx-top"}, false)
-		if is := err != nil && strings.Contains(err.Error(), "nothing but TLS vouches") && a.script == ""; is != refused {
+		if is := err != nil && strings.Contains(err.Error(), "only TLS can authenticate") && a.script == ""; is != refused {
 			t.Errorf("%s: got %v, run %q", mirror, err, a.script)
 		}
 		if refused && (!strings.Contains(fault.Advice(err), "name an https:// mirror of https://dl.rockylinux.org/pub/rocky/9/BaseOS")) {
@@ -84,7 +84,7 @@ func TestLogInOfMirror(t *testing.T) {
 		}
 		a := &answers{text: "\n"}
 		_, err = s.ResolvePackages(t.Context(), a.runner(), system, "amd64", []string{"socat"}, false)
-		if err == nil || !strings.Contains(err.Error(), "has a log-in in its URL") || strings.Contains(err.Error(), "secret") || !strings.Contains(fault.Advice(err), "give it in spec.source.access") || a.script != "" {
+		if err == nil || !strings.Contains(err.Error(), "has a login in its URL") || strings.Contains(err.Error(), "secret") || !strings.Contains(fault.Advice(err), "give it in spec.source.access") || a.script != "" {
 			t.Errorf("%s: got %v, advice %q", system, err, fault.Advice(err))
 		}
 	}

@@ -39,9 +39,9 @@ func (i *imports) signed(text []byte) error {
 		i.done.Trusted = i.keys != nil && err == nil
 		switch {
 		case errors.Is(err, signature.ErrOther):
-			return fault.Advise(err, "ask who made the bundle for the public key, and whether it is theirs, and give that with --verify-key")
+			return fault.Advise(err, "ask whoever made the bundle for the public key, and give that with --verify-key")
 		case err != nil:
-			return fault.Advise(fmt.Errorf("member %s: %w", signatureFile, err), "do not use the bundle: it is not what was signed. Ask where it comes from")
+			return fault.Advise(fmt.Errorf("member %s: %w", signatureFile, err), "do not use the bundle: it is not what was signed. Find out where it comes from")
 		}
 		return nil
 	}
@@ -49,7 +49,7 @@ func (i *imports) signed(text []byte) error {
 		err = fmt.Errorf("after %s: %w", manifestFile, i.cut(err))
 	} else if i.ahead = h; i.keys != nil {
 		err = fault.Advise(errors.New("it is not signed, and --verify-key asks for a signature"),
-			"have it made with 'kubexm download --export --sign-key', or, if you know where it comes from, import it without --verify-key")
+			"make it with 'kubexm download --export --sign-key', or, if you know where it comes from, import it without --verify-key")
 	}
 	return err
 }

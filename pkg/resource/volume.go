@@ -148,7 +148,7 @@ func openBundle(ctx context.Context, name string, progress Progress) (*volumeRea
 	for _, p := range v.paths {
 		info, err := os.Stat(p)
 		if err == nil && !info.Mode().IsRegular() {
-			err = fmt.Errorf("%s is no regular file", p)
+			err = fmt.Errorf("%s is not a regular file", p)
 		}
 		if err != nil {
 			return nil, notOpened(err)

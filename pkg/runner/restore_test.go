@@ -10,7 +10,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 )
 
-// disturb lets a program of the machine fail, and returns what mends it.
+// disturb lets a program of the machine fail, and returns what fixes it.
 func disturb(t *testing.T, m machine, name string) (mend func()) {
 	t.Helper()
 	if h, ok := m.(*runnertest.Host); ok {

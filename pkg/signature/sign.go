@@ -76,7 +76,7 @@ func line(k ssh.PublicKey) string { return string(bytes.TrimSpace(ssh.MarshalAut
 // PublicKeys reads the public keys, of which one must have signed in namespace, from a
 // file as of ssh-keygen, authorized_keys or allowed_signers.
 func PublicKeys(file, namespace string) ([]string, error) {
-	const advice = "name a file of public keys: one that ssh-keygen made (.pub), or lines as of authorized_keys or allowed_signers"
+	const advice = "name a file of public keys: one that ssh-keygen made (.pub), or lines in the format of authorized_keys or allowed_signers"
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fault.Advise(fmt.Errorf("reading the public keys: %w", err), advice)

@@ -170,7 +170,7 @@ func TestAgent(t *testing.T) {
 	}
 	fails("without an agent", locked, "needs a passphrase")
 	fails("a public key", locked+".pub", "the SSH agent does not hold SHA256:")
-	fails("no key", "sign_test.go", "is no private key")
+	fails("no key", "sign_test.go", "is not a private key")
 	fails("no file", "nonexistent", "no such file")
 
 	keys := sshtest.Agent(t)

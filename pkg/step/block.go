@@ -79,7 +79,7 @@ func (b Block) replace(text string) (string, error) {
 	case from < 0 && to < 0:
 		lines = append(lines, block...)
 	case from < 0 || to < from || slices.Contains(lines[from+1:], b.Begin) || slices.Contains(lines[to+1:], b.End):
-		return "", fmt.Errorf("%s does not hold %q and %q once each, in this order: mend the file by hand", b.Path, b.Begin, b.End)
+		return "", fmt.Errorf("%s must contain %q and %q once each, in this order: fix the file by hand", b.Path, b.Begin, b.End)
 	default:
 		lines = slices.Replace(lines, from, to+1, block...)
 	}

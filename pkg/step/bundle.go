@@ -7,7 +7,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner"
 )
 
-// Pack writes a bundle of what is in the store, anew each time.
+// Pack writes a bundle of what is in the store, again each time.
 type Pack struct {
 	Bundle resource.Bundle
 	Store  *resource.Store

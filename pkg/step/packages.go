@@ -109,7 +109,7 @@ for n in $(list | new); do note "package $n"; done; %[6]s; exit $rc`
 // manager is how the package manager of a host does what is asked of it.
 type manager struct {
 	plan, read string // what it would do, and the names of the packages in that
-	refresh    string // reads anew what there is
+	refresh    string // reads again what there is
 	install    string
 	after      string // at the end, whatever that is
 }
@@ -135,7 +135,7 @@ func (p Packages) install(ctx context.Context, r *runner.Runner, missing []strin
 	names, advice := runner.Quote(missing...), "check the host's package repositories and its network (try the same command there), or install the packages by hand"
 	m := p.manager(names)
 	if p.From != nil {
-		advice = "bring newer packages: 'kubexm download --refresh --os " + p.From.System + " --export' on a machine with internet, then 'kubexm import'; or install them by hand"
+		advice = "import newer packages: 'kubexm download --refresh --os " + p.From.System + " --export' on a machine with internet, then 'kubexm import'; or install them by hand"
 		if err := p.bring(ctx, r, m); err != nil {
 			return fault.Advise(fmt.Errorf("bringing %s from the store: %w", names, err), advice)
 		}

@@ -117,8 +117,8 @@ func (p Packages) wayBack(plan string) error {
 	if gone == nil {
 		return nil
 	}
-	return fault.Advise(fmt.Errorf("%s would have to go, which the store does not have in that version: 'delete cluster' could not install it again", human.Names(gone, 5)),
-		"install "+strings.Join(p.Names, " ")+" on the host by hand, or bring the version that it has: 'kubexm download --refresh --os "+p.From.System+
+	return fault.Advise(fmt.Errorf("%s would be removed, and the store does not have that version: 'delete cluster' could not install it again", human.Names(gone, 5)),
+		"install "+strings.Join(p.Names, " ")+" on the host by hand, or import the version that it has: 'kubexm download --refresh --os "+p.From.System+
 			" --export' on a machine with internet, then 'kubexm import', and update the host to that")
 }
 

@@ -34,7 +34,7 @@ func (s Service) dropInPath() string { return s.unitPath() + ".d/kubexm-" + s.Na
 // files returns the unit's files with the digest put into the drop-in.
 func (s Service) files() (Files, string, error) {
 	// Everybody on the host can read this digest, which has no key: whatever is digested must be public or hold enough
-	// chance. So it is: containerd's log-ins are read at each pull and no part of it, the registry's users file has
+	// chance. So it is: containerd's logins are read at each pull and no part of it, the registry's users file has
 	// bcrypt's salt, and harbor.yml a random password beside the chosen one.
 	bare := s
 	bare.Reads = nil
@@ -134,7 +134,7 @@ func (s Service) Precheck(ctx context.Context, r *runner.Runner) (*Change, error
 }
 
 // bring lets systemd know of the unit and its files, and start it. Reading all units
-// anew takes long; systemd reads one that it does not hold by itself. One that it holds may
+// again takes long; systemd reads one that it does not hold by itself. One that it holds may
 // have been edited, the digest being left. A service that is enabled
 // because kubexm has installed its package is no older than kubexm.
 const bring = `noted %[4]s || if noted %[5]s; then note %[4]s; else note %[1]s; fi; files; systemctl -q --no-reload enable %[2]s

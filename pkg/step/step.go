@@ -25,7 +25,7 @@ type Step interface {
 // Change is the gap between a host and a Step, and the way to close it.
 type Change struct {
 	Diff     string                      // what would change; never holds a secret
-	Restarts []string                    // services and static pods that run, and are started anew by it
+	Restarts []string                    // services and static pods that run, and are restarted by it
 	Run      func(context.Context) error // closes the gap
 	Verify   func(context.Context) error // nil: Precheck again must find no change
 	Rollback func(context.Context) error // nil: nothing to undo
@@ -124,7 +124,7 @@ func Digest(steps ...Step) (string, error) {
 // Verified is a Verify for changes that Run has verified itself.
 func Verified(context.Context) error { return nil }
 
-// Verify looks whether c closed the gap between the host and s.
+// Verify checks whether c closed the gap between the host and s.
 func Verify(ctx context.Context, r *runner.Runner, s Step, c *Change) error {
 	if c.Verify != nil {
 		return c.Verify(ctx)

@@ -39,7 +39,7 @@ func TestBlock(t *testing.T) {
 			got, _ := h.Get("/etc/hosts")
 			switch {
 			case c.want == "":
-				if err == nil || !strings.Contains(err.Error(), "mend the file by hand") || got != c.have {
+				if err == nil || !strings.Contains(err.Error(), "fix the file by hand") || got != c.have {
 					t.Errorf("got %v, %q", err, got)
 				}
 			case err != nil || got != c.want || h.Mode("/etc/hosts") != 0o640:

@@ -49,7 +49,7 @@ func member(c *cluster.Cluster, t plan.Task) plan.Part {
 	})}
 }
 
-// KubeadmConfig brings to masters what kubeadm reads there when their static pods are made anew.
+// KubeadmConfig brings to masters what kubeadm reads there when their static pods are recreated.
 func KubeadmConfig(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("configuration", hosts, func(h string) []step.Step { return masterPKI(c, h)[1:] })
 }

@@ -85,7 +85,7 @@ func Etcd(c *cluster.Cluster) plan.Task { return etcdTask(c, c.Etcd()) }
 
 func etcdTask(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("etcd", hosts, func(h string) []step.Step {
-		return []step.Step{etcd.Programs(c, h), etcd.DataDir(c), etcd.MemberCerts(c, h), etcd.Service(c, h)}
+		return []step.Step{etcd.Programs(c, h), etcd.DataDir(c), etcd.MemberCerts(c, h), etcd.Bootstrap(c), etcd.Service(c, h)}
 	})
 }
 

@@ -165,7 +165,7 @@ func (l *lab) serve(ctx context.Context) error {
 
 // renew replaces the machines by new ones, with other host keys: something went wrong on them.
 func (l *lab) renew(t *testing.T) {
-	t.Log("the machines are made anew")
+	t.Log("the machines are recreated")
 	ctx := context.Background()
 	var names []string
 	for _, n := range l.nodes {

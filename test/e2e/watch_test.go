@@ -21,7 +21,7 @@ import (
 )
 
 // relay is the port on a worker that leads to where the endpoint's name leads there,
-// looked up anew for each connection.
+// looked up again for each connection.
 const relay = "7443"
 
 // watcher looks every 100 ms whether the API server answers, as a user on the worker

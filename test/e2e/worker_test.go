@@ -71,7 +71,7 @@ func TestWorkerDies(t *testing.T) {
 	})
 }
 
-// without looks whether all nodes but one, which need not be there, are ready and have their labels.
+// without checks whether all nodes but one, which need not be there, are ready and have their labels.
 func without(t *testing.T, c *cluster, lost string) {
 	t.Helper()
 	p, err := smoke.New(c.kubeconfig(), t.Logf)

@@ -51,7 +51,7 @@ spec:
 `
 
 // carried downloads the packages of systems for the configuration, and brings them in a bundle to the store of another
-// machine, which is returned. Packages come from a mirror of what is published at a place, which wants a log-in and has a
+// machine, which is returned. Packages come from a mirror of what is published at a place, which wants a login and has a
 // CA of its own. Programs and images are stand-ins.
 func carried(t *testing.T, place string, published http.Handler, systems ...string) *resource.Store {
 	t.Helper()

@@ -95,7 +95,7 @@ func addressOwner(ip string) string {
 	return ""
 }
 
-// plugIn makes the node's network namespace anew, as a reboot would.
+// plugIn makes the node's network namespace again, as a reboot would.
 func (t *Testbed) plugIn(ctx context.Context, n Node) error {
 	if err := t.unplug(ctx, n.Name); err != nil {
 		return err

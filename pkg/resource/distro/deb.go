@@ -56,7 +56,7 @@ func readDeb(file string) (Package, error) {
 func debControl(r *bufio.Reader) (string, error) {
 	magic := make([]byte, 8)
 	if _, err := io.ReadFull(r, magic); err != nil || string(magic) != "!<arch>\n" {
-		return "", errors.New("it is no Debian package")
+		return "", errors.New("it is not a Debian package")
 	}
 	for header := make([]byte, 60); ; {
 		if _, err := io.ReadFull(r, header); err != nil {
@@ -95,7 +95,7 @@ func unpacked(ext string, r io.Reader) (io.Reader, error) {
 	case ".tar", ".xml":
 		return r, nil
 	}
-	return nil, fmt.Errorf("a way to pack is not known: %s", ext)
+	return nil, fmt.Errorf("unknown compression: %s", ext)
 }
 
 func tarredControl(r io.Reader) (string, error) {

@@ -42,7 +42,7 @@ func toolError(err error, tool, packages string, keys keyring) error {
 	case ok && exit.Code == noTool:
 		return fault.Advise(fmt.Errorf("this machine has no %s, which knows what packages depend on", tool), "install "+packages+" on this machine")
 	case ok && exit.Code == noKeys:
-		return fault.Advise(fmt.Errorf("this machine has no %s, the keys with which the index is signed", keys.file), "install the package "+keys.packages+" on this machine")
+		return fault.Advise(fmt.Errorf("this machine has no %s, the keys that sign the index", keys.file), "install the package "+keys.packages+" on this machine")
 	case ok:
 		err = fmt.Errorf("%s: %s", tool, exit.Stderr)
 	}

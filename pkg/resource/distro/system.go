@@ -111,7 +111,7 @@ func Find(name string) (System, error) {
 	if i := slices.IndexFunc(systems, func(s System) bool { return s.Name == name }); i >= 0 {
 		return systems[i], nil
 	}
-	return System{}, fault.Advise(fmt.Errorf("no operating system is named %q", name), "use some of: "+strings.Join(Names(), ", "))
+	return System{}, fault.Advise(fmt.Errorf("unknown operating system %q", name), "use some of: "+strings.Join(Names(), ", "))
 }
 
 // NameOf returns the name of the system whose os-release(5) has these ID and VERSION_ID; empty: it is

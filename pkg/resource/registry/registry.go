@@ -143,9 +143,9 @@ func (r Private) Explain(err error) error {
 		if r.Harbor {
 			advice = "Harbor keeps the password that it had when it first started, or was given since on its web page: give that one in spec.registry.auth"
 		}
-		return fault.Advise(fmt.Errorf("registry %s does not let user %s in: %w", r.Name, r.User, err), advice)
+		return fault.Advise(fmt.Errorf("registry %s refuses user %s: %w", r.Name, r.User, err), advice)
 	case errors.As(err, &broken), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return fault.Transient(fault.Advise(fmt.Errorf("registry %s: %w", r.Name, err), "see on its host whether it runs: journalctl -u "+r.Unit()))
+		return fault.Transient(fault.Advise(fmt.Errorf("registry %s: %w", r.Name, err), "check on its host that it runs: journalctl -u "+r.Unit()))
 	}
 	return fmt.Errorf("registry %s: %w", r.Name, err)
 }

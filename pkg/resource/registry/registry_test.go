@@ -62,7 +62,7 @@ func TestRefused(t *testing.T) {
 	r.Password = secret.New("hunter3")
 	_, listed := r.List(t.Context())
 	for what, err := range map[string]error{"ping": r.Ping(t.Context()), "list": listed} {
-		if err == nil || !strings.Contains(err.Error(), "does not let user nodes in") || strings.Contains(err.Error(), "hunter") || fault.Advice(err) == "" {
+		if err == nil || !strings.Contains(err.Error(), "refuses user nodes") || strings.Contains(err.Error(), "hunter") || fault.Advice(err) == "" {
 			t.Errorf("%s: %v, advice %q", what, err, fault.Advice(err))
 		}
 	}

@@ -24,7 +24,7 @@ import (
 
 // Access is what it takes to get at a server, besides its address.
 type Access struct {
-	Username string // empty: no log-in; of registries docker's
+	Username string // empty: no login; of registries docker's
 	Password secret.Secret
 	CAFile   string // certificates (PEM) to trust besides those of the system
 	Proxy    string // its URL; "direct": none; empty: as HTTPS_PROXY, HTTP_PROXY and NO_PROXY say
@@ -32,7 +32,7 @@ type Access struct {
 
 // door is a way out: that of an entry of Config.Access, or the common one. Where a server
 // redirects to, and who gives out its tokens, is reached by the same door, unless it has
-// its own. A log-in only goes to what its prefix covers.
+// its own. A login only goes to what its prefix covers.
 type door struct {
 	Access
 	key       string   // in Config.Access; empty: the common one
@@ -40,21 +40,21 @@ type door struct {
 	all       doors
 	transport *http.Transport
 	client    *http.Client // that goes through the door
-	images    *auth.Client // client, with log-ins to registries
+	images    *auth.Client // client, with logins to registries
 }
 
 // doors begin with the longest prefix and end with the common one.
 type doors []*door
 
-// newDoors returns the doors of a Config. Offline there is only the common one, without log-ins.
+// newDoors returns the doors of a Config. Offline there is only the common one, without logins.
 func newDoors(c Config) (doors, error) {
 	logins := credentials.NewMemoryStore()
 	var err error
 	if c.Offline {
 		c.Access = nil
 	} else if logins, err = dockerLogins(); err != nil {
-		return nil, fault.Advise(fmt.Errorf("reading docker's log-ins: %w", err),
-			"mend config.json in $DOCKER_CONFIG, else ~/.docker, or move it away and log in again with docker login")
+		return nil, fault.Advise(fmt.Errorf("reading docker's logins: %w", err),
+			"fix config.json in $DOCKER_CONFIG, else ~/.docker, or move it away and log in again with docker login")
 	}
 	all := make(doors, 0, len(c.Access)+1)
 	for key, a := range c.Access {
@@ -81,7 +81,7 @@ func newDoors(c Config) (doors, error) {
 	return all, nil
 }
 
-// originOf reads a URL prefix, or a registry, as a URL without log-in and query.
+// originOf reads a URL prefix, or a registry, as a URL without login and query.
 func originOf(text string) (*url.URL, error) {
 	if !strings.Contains(text, "://") {
 		text = "https://" + text
@@ -106,7 +106,7 @@ func (a Access) transport(base *http.Transport) (*http.Transport, error) {
 	default:
 		proxy, err := url.Parse(a.Proxy)
 		if err != nil {
-			return nil, errors.New("the proxy is no URL")
+			return nil, errors.New("the proxy is not a URL")
 		}
 		t.Proxy = http.ProxyURL(proxy)
 	}
@@ -146,7 +146,7 @@ func proxyAnswer(_ context.Context, proxy *url.URL, _ *http.Request, resp *http.
 	return &StatusError{Code: resp.StatusCode, what: "proxy " + proxy.Redacted(), status: resp.Status}
 }
 
-// dockerLogins returns the log-ins to registries that "docker login" leaves; none for a service without a home.
+// dockerLogins returns the logins to registries that "docker login" leaves; none for a service without a home.
 func dockerLogins() (credentials.Store, error) {
 	if _, err := os.UserHomeDir(); err != nil && os.Getenv("DOCKER_CONFIG") == "" {
 		return credentials.NewMemoryStore(), nil
@@ -184,7 +184,7 @@ func (d *door) RoundTrip(req *http.Request) (*http.Response, error) {
 	if own := d.all.to(req.URL.String()); own != d.all.common() && !d.serves(req.URL) {
 		to = own
 	}
-	// Registries say themselves which kind of log-in they want, and d.images gives it.
+	// Registries say themselves which kind of login they want, and d.images gives it.
 	if to.Username != "" && to.covers(req.URL) && req.Header.Get("Authorization") == "" && !strings.HasPrefix(req.URL.Path, "/v2/") {
 		req = req.Clone(req.Context())
 		req.SetBasicAuth(to.Username, to.Password.Reveal())
@@ -235,7 +235,7 @@ func (d *door) explain(req *http.Request, err error) error {
 		where = field(d.key) + " (proxy, or proxyFrom)"
 	}
 	if refused && answer.Code == http.StatusProxyAuthRequired {
-		return fault.Advise(err, "give the proxy's URL with the log-in that it wants (http://user:password@host:port): "+where)
+		return fault.Advise(err, "give the proxy's URL with the login that it needs (http://user:password@host:port): "+where)
 	}
 	return fault.Advise(err, "check that the proxy is up and is the right one: "+where)
 }

@@ -58,7 +58,7 @@ func Get(ctx context.Context, client remote.Client, url string, header http.Head
 			err = outer.Err
 		}
 		if err == io.EOF { //nolint:errorlint // that of a proxy says so
-			err = errors.New("the server hung up without an answer")
+			err = errors.New("the server closed the connection without an answer")
 		}
 		return nil, fmt.Errorf("GET %s: %w", req.URL.Redacted(), Cause(ctx, err))
 	}
@@ -78,7 +78,7 @@ func refusal(req *http.Request, resp *http.Response) error {
 	return ExplainLogin(status, req.URL.Scheme+"://"+req.URL.Host)
 }
 
-// ExplainLogin adds the next move to the error of a server ("https://host:port") that may want another log-in; others it returns as they are.
+// ExplainLogin adds the next move to the error of a server ("https://host:port") that may want another login; others it returns as they are.
 func ExplainLogin(err error, server string) error {
 	code := 0
 	if status, ok := errors.AsType[*StatusError](err); ok {
@@ -89,7 +89,7 @@ func ExplainLogin(err error, server string) error {
 	if code != http.StatusUnauthorized && code != http.StatusForbidden && !errors.Is(err, auth.ErrBasicCredentialNotFound) {
 		return err
 	}
-	return fault.Advise(err, "if that server wants a log-in, give or correct the one in "+field(server)+" (username, and passwordFrom or password); for images, docker's log-in counts where there is none")
+	return fault.Advise(err, "if that server needs a login, give or correct the one in "+field(server)+" (username, and passwordFrom or password); for images, docker's login is used if there is none")
 }
 
 // Missing reports whether a server says that it does not have what it was asked for.

@@ -26,7 +26,7 @@ type Forward struct {
 // Forward serves what is below those of the URLs that an entry of Access covers. Without any it starts no server.
 func (c *Client) Forward(ctx context.Context, urls []string) (*Forward, error) {
 	f := &Forward{at: map[string]string{}}
-	handler, secret := http.NewServeMux(), rand.Text() // others on this machine have no business with the log-in
+	handler, secret := http.NewServeMux(), rand.Text() // others on this machine have no business with the login
 	for n, u := range urls {
 		if door := c.doors.to(u); door != c.doors.common() && f.at[u] == "" {
 			f.at[u] = fmt.Sprintf("/%s/%d/", secret, n)

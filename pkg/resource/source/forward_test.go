@@ -13,7 +13,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/util/secret"
 )
 
-// TestForward reads from a server that wants a log-in, as apt does: without one.
+// TestForward reads from a server that wants a login, as apt does: without one.
 func TestForward(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, word, _ := r.BasicAuth()

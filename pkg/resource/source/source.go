@@ -1,5 +1,5 @@
 // Package source reaches the servers that files, images and packages are fetched from: mirrors before the original, by
-// way of proxies, with log-ins, and with patience.
+// way of proxies, with logins, and with patience.
 package source
 
 import (
@@ -22,7 +22,7 @@ type Config struct {
 	Zone      string            // whose mirrors to take: "cn"; empty: $KXZONE, or none
 	Mirrors   map[string]string // URL prefix to URL prefix, or registry to registry ("http://host/path": without TLS); the longest wins
 	Access    map[string]Access // how to get at what a URL prefix, or a registry, covers; the longest wins
-	Offline   bool              // fetch nothing: what is missing in the store is an error; no log-in is read
+	Offline   bool              // fetch nothing: what is missing in the store is an error; no login is read
 	Transport *http.Transport   // nil: one that honours HTTPS_PROXY, HTTP_PROXY and NO_PROXY
 }
 
@@ -57,14 +57,14 @@ type Client struct {
 	doors  doors
 }
 
-// New returns a client. It makes no connection yet; the error is of an unknown zone, of an entry of Access, or of docker's log-ins.
+// New returns a client. It makes no connection yet; the error is of an unknown zone, of an entry of Access, or of docker's logins.
 func New(c Config) (*Client, error) {
 	if c.Zone == "" {
 		c.Zone = os.Getenv("KXZONE")
 	}
 	if _, ok := zones[c.Zone]; !ok {
 		known := slices.DeleteFunc(slices.Sorted(maps.Keys(zones)), func(z string) bool { return z == "" })
-		return nil, fault.Advise(fmt.Errorf("source zone %q is not known", c.Zone),
+		return nil, fault.Advise(fmt.Errorf("unknown source zone %q", c.Zone),
 			"leave spec.source.zone and KXZONE empty or use one of: "+strings.Join(known, ", "))
 	}
 	if c.Transport == nil {

@@ -139,7 +139,7 @@ func podConfig(name, config string) string {
 	return string(text)
 }
 
-// kubeadmPhase makes the manifest of one static pod anew.
+// kubeadmPhase makes the manifest of one static pod again.
 func (c *Call) kubeadmPhase(phase string) int {
 	names := map[string]string{
 		"etcd local": "etcd", "control-plane apiserver": "kube-apiserver",

@@ -92,7 +92,7 @@ func (h *Host) load(name string) *unit {
 }
 
 // unit returns what systemd holds of a unit. Only units that run, failed or are
-// enabled are held; others are read anew.
+// enabled are held; others are read again.
 func (h *Host) unit(name string) *unit {
 	h.mu.Lock()
 	u := h.units[name]
@@ -259,7 +259,7 @@ func (h *Host) start(name string, u *unit) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if now := h.units[name]; now != nil { // read anew meanwhile
+	if now := h.units[name]; now != nil { // read again meanwhile
 		u = now
 	}
 	if err != nil {
@@ -291,7 +291,7 @@ func (h *Host) start(name string, u *unit) error {
 
 func firstWord(s string) string { return strings.TrimLeft(strings.Fields(s)[0], "-@:+!") }
 
-// runnable looks whether what the unit runs is there.
+// runnable checks whether what the unit runs is there.
 func (h *Host) runnable(u *unit) error {
 	if u.conf.malformed != "" {
 		return fmt.Errorf("assignment outside of section or without '=': %q", u.conf.malformed)
@@ -368,7 +368,7 @@ func (h *Host) stop(name string, u *unit) {
 	held := slices.Contains(h.enabled(), name)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if now := h.units[name]; now != nil { // read anew meanwhile
+	if now := h.units[name]; now != nil { // read again meanwhile
 		u = now
 	}
 	if u.active == "active" {

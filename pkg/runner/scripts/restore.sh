@@ -134,7 +134,7 @@ done
 again() { get install -y --no-install-recommends --no-remove $gone; }
 if [ -z "$gone" ] || { again || { get update && again; }; } >&2; then lost=''
 elif [ -z "$ONLY" ]; then
-	echo "packages that made room for kubexm's can not be installed again:$gone; install them by hand, or strike their lines in $L, and delete once more" >&2
+	echo "packages that made room for kubexm's cannot be installed again:$gone; install them by hand, or strike their lines in $L, and delete once more" >&2
 	exit 1
 else echo "packages that made room are not installed again, others of kubexm may still need it:$gone"; fi
 for s in $enabled; do systemctl -q enable "$s"; done >&2

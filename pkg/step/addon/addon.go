@@ -89,7 +89,7 @@ func workload(kind, namespace, name string) []byte {
 }
 
 // digest changes the pods of a workload with all that is rendered for it, so
-// that they start anew when their configuration changes.
+// that they restart when their configuration changes.
 func digest(objects []byte) string {
 	sum := sha256.Sum256(objects)
 	return hex.EncodeToString(sum[:8])

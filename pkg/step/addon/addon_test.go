@@ -42,7 +42,7 @@ func TestRendered(t *testing.T) {
 	}
 }
 
-// TestDigest shows that pods start anew when what they read changes, and not otherwise.
+// TestDigest shows that pods restart when what they read changes, and not otherwise.
 func TestDigest(t *testing.T) {
 	text := func(spec string) string { return clustertest.Text(addon.CoreDNS(clustertest.New(t, spec, nil))) }
 	if first, second := text(""), text(""); first != second {

@@ -17,7 +17,7 @@ import (
 // even remove them.
 const readable = `{ ! command -v nft >/dev/null || nft list tables >/dev/null 2>&1; }`
 
-// Pods stops the kubelet, so that nothing starts pods anew, and removes all
+// Pods stops the kubelet, so that nothing starts pods again, and removes all
 // pods with what the network plugin made for them. What kube-proxy made in its
 // container it also removes from there, where the host cannot.
 func Pods() step.Step {

@@ -108,7 +108,7 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-// TestDigestTellsNoPassword has the unit, which everybody on the host can read, not depend on log-ins.
+// TestDigestTellsNoPassword has the unit, which everybody on the host can read, not depend on logins.
 func TestDigestTellsNoPassword(t *testing.T) {
 	unit := func(password string) string {
 		c := clustertest.New(t, "  registry: {auth: {docker.io: {username: me, password: "+password+"}}}\n", nil)

@@ -125,7 +125,7 @@ func (i Images) pull(ctx context.Context, r *runner.Runner, names []string) erro
 			step.Tell(ctx, "pulling "+n)
 			if _, err := r.Run(ctx, BinDir+"/crictl", "pull", n); err != nil {
 				return fault.Advise(fmt.Errorf("pulling %s: %w", n, err),
-					"kubexm registry list tells what the private registry has; see whether this host reaches it, and journalctl -u registry (Harbor: -u harbor) on its own")
+					"kubexm registry list shows what the private registry has; check that this host reaches it, and see journalctl -u registry (Harbor: -u harbor) on its own")
 			}
 			return nil
 		})

@@ -29,7 +29,7 @@ type place struct {
 	Authorization string // header; registries that want a token get it with this, too
 }
 
-// Registries tells containerd where to get images, and with what log-in: what stands there is read at each pull. What
+// Registries tells containerd where to get images, and with what login: what stands there is read at each pull. What
 // kubexm has written of registries that the configuration has no more goes, also when it has none at all.
 //
 // Facts: https://github.com/containerd/containerd/blob/main/docs/hosts.md
@@ -142,7 +142,7 @@ func known(c *cluster.Cluster, name, scheme string) place {
 	return p
 }
 
-// basic is the header of a log-in (RFC 7617).
+// basic is the header of a login (RFC 7617).
 func basic(user, password string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
 }

@@ -88,19 +88,28 @@ func urls(c *cluster.Cluster) []string {
 	return urls
 }
 
-// Service runs the member. All members of a new cluster start at once, none
-// waits for another.
-func Service(c *cluster.Cluster, host string) step.Step {
-	ip, cert := c.IP(host), SSLDir+"/member-"+host
+// bootstrap is what a member reads when it starts for the first time.
+const bootstrap = "/etc/etcd/bootstrap.env"
+
+// Bootstrap tells a member with whom it begins. Later it knows that from its data, so that a running one does not start anew
+// when this changes.
+func Bootstrap(c *cluster.Cluster) step.Step {
 	var peers []string
 	for _, h := range c.All(v1alpha1.RoleEtcd) {
 		peers = append(peers, fmt.Sprintf("%s=https://%s:2380", h, c.IP(h)))
 	}
+	return step.File{Path: bootstrap, Mode: 0o644, Content: fmt.Appendf(nil,
+		"# Made by kubexm.\nETCD_INITIAL_CLUSTER=%s\nETCD_INITIAL_CLUSTER_STATE=new\nETCD_INITIAL_CLUSTER_TOKEN=kubexm-%s\n", strings.Join(peers, ","), c.Name)}
+}
+
+// Service runs the member. All members of a new cluster start at once, none
+// waits for another.
+func Service(c *cluster.Cluster, host string) step.Step {
+	ip, cert := c.IP(host), SSLDir+"/member-"+host
 	args := map[string]string{
 		"name": host, "data-dir": c.Spec.Etcd.DataDir,
 		"listen-client-urls": fmt.Sprintf("https://%s:2379,https://127.0.0.1:2379", ip), "advertise-client-urls": fmt.Sprintf("https://%s:2379", ip),
 		"listen-peer-urls": fmt.Sprintf("https://%s:2380", ip), "initial-advertise-peer-urls": fmt.Sprintf("https://%s:2380", ip),
-		"initial-cluster": strings.Join(peers, ","), "initial-cluster-state": "new", "initial-cluster-token": "kubexm-" + c.Name,
 		"client-cert-auth": "true", "trusted-ca-file": caPath, "cert-file": cert + ".pem", "key-file": cert + "-key.pem",
 		"peer-client-cert-auth": "true", "peer-trusted-ca-file": caPath, "peer-cert-file": cert + ".pem", "peer-key-file": cert + "-key.pem",
 		"snapshot-count": "10000", "auto-compaction-retention": "8", "quota-backend-bytes": "8589934592",
@@ -109,7 +118,7 @@ func Service(c *cluster.Cluster, host string) step.Step {
 	return step.Unit{
 		Name: "etcd", Description: "etcd key-value store", Documentation: "https://etcd.io/docs", After: "network-online.target",
 		Type: "notify", Command: binDir + "/etcd", Args: args,
-		Settings: append(step.Limits(c.FactsOf(host).CanRaiseLimits(), "-999"), "TimeoutStartSec=90"),
+		Settings: append(step.Limits(c.FactsOf(host).CanRaiseLimits(), "-999"), "TimeoutStartSec=90", "EnvironmentFile="+bootstrap),
 		Reads:    []step.Step{Programs(c, host), MemberCerts(c, host)},
 	}.Service()
 }

@@ -17,7 +17,7 @@ func TestRendered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := clustertest.New(t, spec, nil)
-			golden.Equal(t, clustertest.Text(etcd.DataDir(c), etcd.MemberCerts(c, "node1"), etcd.ClientCerts(c, "node1"), etcd.Service(c, "node1")))
+			golden.Equal(t, clustertest.Text(etcd.DataDir(c), etcd.MemberCerts(c, "node1"), etcd.ClientCerts(c, "node1"), etcd.Bootstrap(c), etcd.Service(c, "node1")))
 		})
 	}
 }

@@ -40,7 +40,7 @@ func (l Leadership) Precheck(ctx context.Context, r *runner.Runner) (*step.Chang
 	}
 	to := follower(view, own.Member.ID)
 	if to == nil {
-		return nil, fault.Advise(fmt.Errorf("the member of etcd on %s leads, and no other is fit to", l.Host), "see what is wrong with the others: kubexm status")
+		return nil, fault.Advise(fmt.Errorf("the etcd member on %s is the leader, and no other can take over", l.Host), "see what is wrong with the others: kubexm status")
 	}
 	return &step.Change{
 		Diff: "move the leadership of etcd from " + own.Name + " to " + to.Name,

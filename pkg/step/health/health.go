@@ -124,7 +124,7 @@ func (g Gate) wait(ctx context.Context, r *runner.Runner) error {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			err := fmt.Errorf("the control plane is not healthy: %s", strings.Join(seen, "; "))
-			return fault.Advise(err, "see why on those hosts (journalctl -u etcd, crictl ps -a); once they are well, run again: it goes on where it stopped")
+			return fault.Advise(err, "see why on those hosts (journalctl -u etcd, crictl ps -a); once they are healthy, run again: it continues where it stopped")
 		}
 	}
 }
@@ -196,7 +196,7 @@ func (g Gate) judge(view etcd.View) (missing []string, hopeless error) {
 	for _, s := range view.Members {
 		if alarms := s.Alarms(); alarms != nil {
 			err := fmt.Errorf("etcd has raised alarm %s", strings.Join(alarms, ", "))
-			return missing, fault.Advise(err, "see https://etcd.io/docs/latest/op-guide/maintenance: end what is wrong, then etcdctl alarm disarm, and run again")
+			return missing, fault.Advise(err, "see https://etcd.io/docs/latest/op-guide/maintenance: fix the cause, run etcdctl alarm disarm, and run again")
 		}
 	}
 	healthy, total, majority := view.Quorum()
@@ -219,11 +219,11 @@ func (g Gate) judge(view etcd.View) (missing []string, hopeless error) {
 func wrong(s *etcd.State, err error) error {
 	switch {
 	case s == nil && err == nil:
-		return errors.New("it is no member")
+		return errors.New("it is not a member")
 	case s == nil:
 		return err
 	case s.Err == nil && !s.InSync():
-		return fmt.Errorf("it is %d entries of the log behind", s.Behind)
+		return fmt.Errorf("it is %d log entries behind", s.Behind)
 	}
 	return s.Err
 }

@@ -50,7 +50,7 @@ func hosts(c *cluster.Cluster, endpoint string, former ...string) step.Block {
 }
 
 // PodHosts turns the name of the endpoint in the copies of /etc/hosts that pods on the host's network have: the kubelet makes a
-// copy when it starts a container. It is a file that is mounted, so that it is written in place, and no container starts anew.
+// copy when it starts a container. It is a file that is mounted, so that it is written in place, and no container restarts.
 func PodHosts(c *cluster.Cluster, host string) step.Step {
 	name, line := c.Spec.LoadBalancer.Domain, c.EndpointIP(host)+" "+c.Spec.LoadBalancer.Domain
 	stale := fmt.Sprintf(`stale() { for f in /var/lib/kubelet/pods/*/etc-hosts; do if grep -qs ' %s$' "$f" && ! grep -qxF '%s' "$f"; then echo "$f"; fi; done; }

@@ -312,7 +312,7 @@ func TestNoWayBack(t *testing.T) {
 	h.Offline = true
 	gone := h.Repo["systemd-timesyncd"]
 	delete(h.Repo, "systemd-timesyncd")
-	if err := h.Runner().Restore(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "can not be installed again: systemd-timesyncd; ") {
+	if err := h.Runner().Restore(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "cannot be installed again: systemd-timesyncd; ") {
 		t.Errorf("got %v", err)
 	}
 	h.Repo["systemd-timesyncd"] = gone

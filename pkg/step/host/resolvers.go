@@ -13,7 +13,7 @@ import (
 
 // Resolvers lets a host ask name servers before those that it has: in /etc/resolv.conf, or
 // in a drop-in of systemd-resolved where that keeps the file. Others who write
-// a plain file anew (NetworkManager, cloud-init, DHCP clients) lose the block; the next run puts it back.
+// a plain file again (NetworkManager, cloud-init, DHCP clients) lose the block; the next run puts it back.
 type Resolvers struct {
 	Addresses []string
 }

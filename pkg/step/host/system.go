@@ -83,9 +83,9 @@ if grep -qx "active $s" ` + ledger + `; then systemctl start $s; fi; done`,
 	}
 }
 
-// limits let log-ins open as many files as systemd lets services (524288: systemd-system.conf(5)), start as many
+// limits let logins open as many files as systemd lets services (524288: systemd-system.conf(5)), start as many
 // processes as the machine takes, and root lock memory for eBPF. Services have limits of their own. Only
-// soft limits are set: pam_limits lowers those to the hard ones, but refuses the log-in, also
+// soft limits are set: pam_limits lowers those to the hard ones, but refuses the login, also
 // root's, where it may not raise a hard one, as in a container or above fs.nr_open.
 const limits = `# Made by kubexm.
 * soft nofile 524288

@@ -154,7 +154,7 @@ func clusterConfig(c *cluster.Cluster, etcd Etcd) clusterConfiguration {
 		CertificateValidityPeriod: metav1.Duration{Duration: time.Duration(k.CertificateValidityDays) * 24 * time.Hour},
 		ControllerManager:         with(k.ControllerManager, c.ControllerManagerArgs()),
 	}
-	conf.APIServer.CertSANs = c.APIServerSANs() // kubexm makes the certificates; kubeadm looks whether they have these
+	conf.APIServer.CertSANs = c.APIServerSANs() // kubexm makes the certificates; kubeadm checks whether they have these
 	for _, v := range k.APIServer.ExtraVolumes {
 		conf.APIServer.ExtraVolumes = append(conf.APIServer.ExtraVolumes, volume(v))
 	}

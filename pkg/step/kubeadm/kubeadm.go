@@ -226,7 +226,7 @@ func (j Join) join(ctx context.Context, r *runner.Runner) error {
 	if err := client.WaitAPIReady(ctx); err != nil {
 		return err
 	}
-	// A node that a cut-off join has registered would make kubeadm refuse: it starts anew.
+	// A node that a cut-off join has registered would make kubeadm refuse: it restarts.
 	if _, err := r.Sh(ctx, "systemctl stop kubelet; rm -f "+kubeletPath+" "+bootstrapPath); err != nil {
 		return fmt.Errorf("clearing away an unfinished join: %w", err)
 	}
@@ -296,7 +296,7 @@ func reset(r *runner.Runner) func(context.Context) error {
 // Reset is the script that takes back what kubeadm did on a host.
 const Reset = "{ " + exclusive + "reset --force --cri-socket " + containerdSocket + "; } >&2; rm -f " + Done + " " + joinPath + " " + discoveryPath
 
-// Renamed lets kubeconfigs that kubeadm and the kubelet made call the endpoint by its name of now: nobody writes them anew.
+// Renamed lets kubeconfigs that kubeadm and the kubelet made call the endpoint by its name of now: nobody writes them again.
 func Renamed(c *cluster.Cluster) step.Step {
 	const server = "server: https://[^:/]*[a-z][^:/]*:" // addresses of masters stay
 	stale := fmt.Sprintf(`stale() { for f in /etc/kubernetes/*.conf; do if grep -qs '%s' "$f" && ! grep -q 'server: https://%s:' "$f"; then echo "$f"; fi; done; }

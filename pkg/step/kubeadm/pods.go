@@ -199,7 +199,7 @@ func (p Pods) inputs() string {
 		manifestDir, madeDir, runner.Quote(p.Name), runner.Quote(p.Detour), configPath, strings.TrimSpace(exclusive))
 }
 
-// renew has kubeadm make manifests anew, and waits until their processes were started from them. Pods that do not work
+// renew has kubeadm make manifests again, and waits until their processes were started from them. Pods that do not work
 // without them are stopped first, and come after.
 func (p Pods) renew(ctx context.Context, r *runner.Runner, differ []string) error {
 	want := maps.Clone(p.Digests)

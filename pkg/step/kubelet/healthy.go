@@ -58,12 +58,12 @@ func (h Health) ask(ctx context.Context, r *runner.Runner) error {
 	}
 	resp, err := (&http.Client{Transport: &http.Transport{DialContext: r.Dial, DisableKeepAlives: true}}).Do(req)
 	if err != nil {
-		return fmt.Errorf("asking the kubelet how it is: %w", err)
+		return fmt.Errorf("asking the kubelet for its health: %w", err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<12)) // only to be told
-		return fmt.Errorf("the kubelet is not well: %s: %s", resp.Status, strings.TrimSpace(string(text)))
+		return fmt.Errorf("the kubelet is not healthy: %s: %s", resp.Status, strings.TrimSpace(string(text)))
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // Configuration keeps the configuration of a kubelet that kubeadm has started. kubeadm writes the same
-// fields, and further ones that say nothing; so the file is written anew only when a field differs.
+// fields, and further ones that say nothing; so the file is rewritten only when a field differs.
 type Configuration struct {
 	File step.File
 }

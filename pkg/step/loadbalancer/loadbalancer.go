@@ -4,6 +4,7 @@ package loadbalancer
 
 import (
 	"crypto/sha256"
+	_ "embed"
 	"encoding/hex"
 	"fmt"
 	"net/netip"
@@ -170,15 +171,12 @@ func KubeVIP(c *cluster.Cluster, host string) step.Step {
 	return step.File{Path: manifests + "kube-vip.yaml", Content: pod, Mode: 0o600}
 }
 
-// HandOver takes the virtual address away from a master that runs kube-vip, before its API server stops: kube-vip gives its
-// lease up as it ends, so that another master has the address in a moment rather than when the lease has run out. Started
-// anew, it waits for its turn.
+//go:embed scripts/handover.sh
+var handOver string
+
+// HandOver takes the virtual address away from a master that runs kube-vip, before its API server stops: so another master has
+// the address in a moment, rather than when the lease has run out.
 func HandOver() step.Step {
-	const held = `vip=$(sed -n 's/.*name: address, value: "\(.*\)"}.*/\1/p' ` + manifests + `kube-vip.yaml 2>/dev/null)
-held() { [ -n "$vip" ] && [ -n "$(ip -o addr show to "$vip" 2>/dev/null)" ]; }
-`
-	return step.Command{
-		What: "virtual address elsewhere", Unless: held + "! held",
-		Run: held + `for id in $(crictl ps -q --name '^kube-vip$'); do crictl stop --timeout 5 "$id" >/dev/null; done`,
-	}
+	script := "POD=" + manifests + "kube-vip.yaml\n" + handOver
+	return step.Command{What: "virtual address elsewhere", Unless: script + "! held", Run: script + "hand_over"}
 }

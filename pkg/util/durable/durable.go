@@ -19,7 +19,7 @@ func Advise(err error) error {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return fault.Advise(err, "free space there, and run it again"+elsewhere)
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		return fault.Advise(err, "make it writable, or run kubexm as the user whom it belongs to"+elsewhere)
+		return fault.Advise(err, "make it writable, or run kubexm as the user who owns it"+elsewhere)
 	}
 	return err
 }

@@ -116,6 +116,6 @@ func ExitCode(err error) int {
 // ends what met it as any failure does, and tells where it was.
 func Caught(err *error) { //nolint:gocritic // it is to be set
 	if p := recover(); p != nil {
-		*err = Advise(fmt.Errorf("a fault of kubexm itself: %v\n%s", p, debug.Stack()), "report it, with all of this text; what was begun can be run again")
+		*err = Advise(fmt.Errorf("a bug in kubexm: %v\n%s", p, debug.Stack()), "report it with all of this text; the command can be run again")
 	}
 }

@@ -1,5 +1,5 @@
 // Package golden compares what tests produce with files that somebody has read and
-// approved. `go test PACKAGE -update` writes the files anew, to be read in the diff.
+// approved. `go test PACKAGE -update` writes the files again, to be read in the diff.
 package golden
 
 import (

@@ -19,7 +19,7 @@ PermitRootLogin yes
 PasswordAuthentication yes
 UseDNS no
 EOF
-# On cgroup v1 nobody tells that a user's service manager has ended: the next log-in would wait 90 s for it.
+# On cgroup v1 nobody tells that a user's service manager has ended: the next login would wait 90 s for it.
 mkdir -p "$ROOT/etc/systemd/logind.conf.d"
 printf '[Login]\nUserStopDelaySec=infinity\n' > "$ROOT/etc/systemd/logind.conf.d/testbed.conf"
 rm -f "$ROOT"/etc/ssh/ssh_host_*

@@ -133,7 +133,7 @@ type Bastion struct {
 
 // Timeouts limits how long the network may take.
 type Timeouts struct {
-	// Until a connection stands, log-in included.
+	// Until a connection stands, login included.
 	Connect metav1.Duration `json:"connect,omitzero" jsonschema:"default=10s"`
 	// Silence after which a machine is asked for a sign of life; without an answer to four such questions it is lost.
 	KeepAlive metav1.Duration `json:"keepAlive,omitzero" jsonschema:"default=15s"`

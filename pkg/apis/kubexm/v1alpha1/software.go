@@ -14,7 +14,7 @@ type Registry struct {
 	// Directory of the images on the registry host; Harbor has its database and its logs there, too.
 	// Default: /var/lib/registry, for harbor /data/harbor.
 	DataDir string `json:"dataDir,omitempty" change:"refuse,the images are not moved; mount another file system at the old path" delete:"refuse"`
-	// Log-in of nodes by registry, like registry.example.com:5000. That of the private registry is by default the user kubexm,
+	// Login of nodes by registry, like registry.example.com:5000. That of the private registry is by default the user kubexm,
 	// with a password that is made once and kept in the cluster's directory on the control machine. In Harbor the user is admin;
 	// Harbor takes the password given here when it first starts, and keeps it.
 	Auth map[string]RegistryAuth `json:"auth,omitempty" change:"converge"`
@@ -34,7 +34,7 @@ const (
 	RegistryHarbor       = "harbor"
 )
 
-// RegistryAuth is the log-in at a registry, and how its certificate is checked.
+// RegistryAuth is the login at a registry, and how its certificate is checked.
 type RegistryAuth struct {
 	// User name. Empty: nobody logs in.
 	Username string `json:"username,omitempty"`
@@ -138,7 +138,7 @@ type Extra struct {
 	// Entries for /etc/hosts of every host.
 	Hosts []HostEntry `json:"hosts,omitempty"`
 	// Name servers that hosts ask before those that they have: at the top of /etc/resolv.conf, or in a drop-in where
-	// systemd-resolved keeps that file. Where NetworkManager, cloud-init or a DHCP client writes a plain file anew, they
+	// systemd-resolved keeps that file. Where NetworkManager, cloud-init or a DHCP client writes a plain file again, they
 	// are gone until the next run: let it leave the file alone (NetworkManager: dns=none), or give it the servers.
 	Resolves []Resolver `json:"resolves,omitempty"`
 }
@@ -168,7 +168,7 @@ type Source struct {
 	Mirrors map[string]string `json:"mirrors,omitempty"`
 	// How the control machine gets at a server, by URL prefix or registry, of which the longest counts
 	// ({"https://mirror.example.com": {username: ci, passwordFrom: {env: MIRROR_PASSWORD}, caFile: ~/mirror-ca.pem}}).
-	// Of what it is not given for, docker's log-ins and the proxies of the environment count; where apt or dnf of the control
+	// Of what it is not given for, docker's logins and the proxies of the environment count; where apt or dnf of the control
 	// machine read an index of packages, their own settings.
 	Access map[string]Access `json:"access,omitempty"`
 	// Whether everything comes from the local store and nothing is fetched: `kubexm download --export` on another machine
@@ -179,7 +179,7 @@ type Source struct {
 
 // Access is what it takes to get at a server, besides its address.
 type Access struct {
-	// User name of the log-in. It is given to what the prefix covers, and to nobody that it redirects to.
+	// User name of the login. It is given to what the prefix covers, and to nobody that it redirects to.
 	Username string `json:"username,omitempty"`
 	// Password.
 	Password secret.Secret `json:"password,omitzero"`
@@ -189,7 +189,7 @@ type Access struct {
 	CAFile string `json:"caFile,omitempty"`
 	// URL of a proxy, or direct; also for where the server redirects to. Default: HTTPS_PROXY, HTTP_PROXY and NO_PROXY.
 	Proxy string `json:"proxy,omitempty"`
-	// Where the URL of a proxy that wants a log-in is read from: http://user:password@host:port.
+	// Where the URL of a proxy that wants a login is read from: http://user:password@host:port.
 	ProxyFrom *SecretSource `json:"proxyFrom,omitempty"`
 }
 

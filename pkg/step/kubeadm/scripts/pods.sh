@@ -8,7 +8,7 @@ pids() { for p in /proc/[0-9]*; do if read -r n <"$p/comm" && [ "$n" = "$1" ]; t
 running() { for p in $(pids "$1"); do tr '\0' '\n' <"$p/environ" | grep '^KUBEXM_DIGEST=' || echo KUBEXM_DIGEST=; done 2>/dev/null; true; }
 
 # lead sends what this machine asks the API server to an address. While its own API server is away, its kubelet would wait
-# for that: it wants to replace the mirror of a pod before it starts the pod anew.
+# for that: it wants to replace the mirror of a pod before it starts the pod again.
 own=
 lead() {
   cp -p /etc/hosts /etc/hosts.kubexm
