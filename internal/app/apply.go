@@ -18,7 +18,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/kube"
-	"github.com/kubexm/kubexm/pkg/observe"
 	"github.com/kubexm/kubexm/pkg/pipeline"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/plan"
@@ -42,7 +41,9 @@ type Proposal struct {
 	Restarts []Restart      `json:"restarts,omitempty"`
 	Away     string         `json:"away,omitempty"` // for how long the API may be away, and for whom; empty: not at all
 	Missing  []string       `json:"missing,omitempty"`
-	Hash     string         `json:"hash"` // of all that, and of what was observed
+	Revision string         `json:"revision,omitempty"` // the run to whose configuration it goes back
+	File     string         `json:"file,omitempty"`     // that then gets the text of that configuration
+	Hash     string         `json:"hash"`               // of all that, and of what was observed
 
 	summary engine.Summary
 }
@@ -78,105 +79,91 @@ type Restart struct {
 func (p *Proposal) Empty() bool { return len(p.Steps) == 0 }
 
 // PlanApply looks what an apply would do. Nothing is changed.
-func PlanApply(ctx context.Context, o Options) (*Proposal, error) {
-	o.DryRun = true
-	s, graph, err := o.living(ctx)
+func (a *App) PlanApply(ctx context.Context, r Request, o Observer) (*Proposal, error) {
+	r.DryRun = true
+	w, err := a.begin(ctx, r, o)
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
-	return s.propose(ctx, graph)
+	defer w.close()
+	_, p, err := w.proposal(ctx)
+	return p, err
 }
 
-// Apply brings a cluster that runs to what its configuration says. Confirm is asked before anything is
+// Apply brings a cluster that runs to what its configuration says. MayRestart is asked before anything is
 // restarted. saved is a plan that was looked at before, which must still be what is to be done; nil: there is none.
-func Apply(ctx context.Context, o Options, saved *Proposal, confirm func(context.Context, *Proposal) error) (*Result, error) {
-	s, graph, err := o.living(ctx)
+func (a *App) Apply(ctx context.Context, r Request, o Observer, saved *Proposal) (*Result, error) {
+	if saved != nil {
+		r.Revision = cmp.Or(r.Revision, saved.Revision)
+	}
+	w, err := a.begin(ctx, r, o)
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
-	p, err := s.propose(ctx, graph)
+	defer w.close()
+	s, p, err := w.proposal(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if saved != nil && saved.Hash != p.Hash {
 		return nil, moved(saved, p)
 	}
-	if len(p.Restarts) > 0 && !o.DryRun {
-		if err := confirm(ctx, p); err != nil {
+	if len(p.Restarts) > 0 && !r.DryRun {
+		if o.MayRestart == nil {
+			return nil, errUnasked
+		}
+		if err := o.MayRestart(ctx, p); err != nil {
 			return nil, err
 		}
 	}
-	if graph, err = s.plan(pipeline.Apply); err != nil { // steps are used once
+	graph, err := planned(s.cluster, pipeline.Apply) // steps are used once
+	if err != nil {
 		return nil, err
 	}
-	if !o.DryRun {
-		files, err := s.render()
+	if !r.DryRun {
+		files, err := render(s.cluster)
 		if err == nil {
-			_, err = s.writeBuilt(files)
+			_, err = s.writeBuilt(s.cluster, files)
+		}
+		if err == nil {
+			err = s.writeBack()
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
 	watch := s.watchAPI(ctx, p)
-	res, err := s.run(ctx, "apply", graph)
+	res, err := s.runToConfig(ctx, "apply", graph)
 	if res != nil {
 		res.Away = watch.end()
-	}
-	if res == nil || o.DryRun {
-		return res, err
-	}
-	path, failed := s.writeKubeconfig()
-	if err == nil {
-		res.Kubeconfig, err = path, failed
 	}
 	return res, err
 }
 
-// living opens a session on a cluster that runs, and plans what brings it to its configuration.
-func (o *Options) living(ctx context.Context) (*session, *plan.ExecutionGraph, error) {
-	s, err := begin(ctx, o)
-	if err != nil {
+// proposal connects to a cluster that runs, and finds what brings it to its configuration.
+func (w *work) proposal(ctx context.Context) (*site, *Proposal, error) {
+	if err := w.checkMade(); err != nil {
 		return nil, nil, err
 	}
-	s.exclusive = !o.DryRun
-	graph, err := s.planLiving(ctx)
+	s, err := w.enter(ctx, "apply", false)
 	if err != nil {
-		s.close()
 		return nil, nil, err
-	}
-	return s, graph, nil
-}
-
-func (s *session) planLiving(ctx context.Context) (*plan.ExecutionGraph, error) {
-	if err := s.checkMade(); err != nil {
-		return nil, err
-	}
-	if err := s.checkBegin(ctx, "apply"); err != nil {
-		return nil, err
-	}
-	if err := s.lockFresh(ctx); err != nil {
-		return nil, err
 	}
 	if !s.cluster.Lives() {
 		err := fmt.Errorf("cluster %s does not run: none of its masters has an API server", s.config.Metadata.Name)
-		return nil, fault.Advise(err, "create it, or finish creating it: kubexm create cluster"+s.Which())
+		return nil, nil, fault.Advise(err, "create it, or finish creating it: kubexm create cluster"+s.Which())
 	}
-	return s.plan(pipeline.Apply)
-}
-
-// observe looks at the control plane of a cluster that runs.
-func (s *session) observe(ctx context.Context) {
-	if s.cluster.Lives() {
-		s.cluster.Observed = observe.ControlPlane(ctx, s.cluster, s.hosts)
+	graph, err := planned(s.cluster, pipeline.Apply)
+	if err != nil {
+		return nil, nil, err
 	}
+	p, err := s.propose(ctx, graph)
+	return s, p, err
 }
 
 // propose asks all steps what they would change, and tells why.
-func (s *session) propose(ctx context.Context, graph *plan.ExecutionGraph) (*Proposal, error) {
-	p := &Proposal{Cluster: s.config.Metadata.Name, ID: s.cluster.ID(), Missing: s.cluster.Missing(), Changes: []FieldChange{}, Steps: []ProposedStep{}}
+func (s *site) propose(ctx context.Context, graph *plan.ExecutionGraph) (*Proposal, error) {
+	p := &Proposal{Cluster: s.config.Metadata.Name, ID: s.cluster.ID(), Missing: s.cluster.Missing(), Revision: s.Revision, File: s.back, Changes: []FieldChange{}, Steps: []ProposedStep{}}
 	changes, err := s.changes()
 	if err != nil {
 		return nil, err
@@ -228,7 +215,7 @@ func (p *Proposal) restart(service, host string) {
 }
 
 // hash changes when the configuration, the cluster, or what is to be done changes.
-func (p *Proposal) hash(s *session) (string, error) {
+func (p *Proposal) hash(s *site) (string, error) {
 	resolved, err1 := s.resolved(false)
 	steps := slices.Clone(p.Steps)
 	for i := range steps {
@@ -324,7 +311,7 @@ type past struct {
 }
 
 // before plans for the configuration that was last applied.
-func (s *session) before(changed bool) past {
+func (s *site) before(changed bool) past {
 	if !changed {
 		return past{}
 	}
@@ -355,7 +342,7 @@ func (s *session) before(changed bool) past {
 }
 
 // why tells what made the host of a node differ from what the node wants.
-func (p past) why(ctx context.Context, s *session, n *plan.Node) string {
+func (p past) why(ctx context.Context, s *site, n *plan.Node) string {
 	switch was := p.nodes[n.ID]; {
 	case p.unknown:
 		return WhyFile
@@ -374,7 +361,7 @@ func (p past) why(ctx context.Context, s *session, n *plan.Node) string {
 }
 
 // away says for how long the API may be away while services are restarted.
-func (s *session) away(restarts []Restart) string {
+func (s *site) away(restarts []Restart) string {
 	servers := slices.ContainsFunc(restarts, func(r Restart) bool { return slices.Contains([]string{"kube-apiserver", "etcd"}, r.Service) })
 	var balancers []string
 	for _, r := range restarts {

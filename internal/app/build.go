@@ -16,7 +16,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/pipeline"
-	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/util/diff"
@@ -49,47 +48,46 @@ type rendered map[string]map[string]step.File
 // Build makes all keys and certificates of a cluster, and writes every file that install
 // will write to its hosts. No host is asked: what is known of them is what was seen the last
 // time; one that was never asked is taken for an ordinary machine.
-func Build(ctx context.Context, o Options) (*Built, error) {
-	s, err := begin(ctx, &o)
+func (a *App) Build(ctx context.Context, r Request, o Observer) (*Built, error) {
+	w, err := a.begin(ctx, r, o)
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
-	if err := s.checkUnchanged(refused); err != nil {
+	defer w.close()
+	if err := w.checkUnchanged(refused); err != nil {
 		return nil, err
 	}
-	facts, err := s.records.Facts()
+	facts, err := w.records.Facts()
 	if err != nil {
 		return nil, err
 	}
 	var assumed []string
-	for i := range s.config.Spec.Hosts {
-		if h := &s.config.Spec.Hosts[i]; facts[h.Name] == nil {
+	for i := range w.config.Spec.Hosts {
+		if h := &w.config.Spec.Hosts[i]; facts[h.Name] == nil {
 			facts[h.Name] = ordinary(h)
 			assumed = append(assumed, h.Name)
 		}
 	}
-	store, err := openStore(filepath.Dir(s.dir), s.source)
+	c, err := w.planning(facts, v1alpha1.Source{Offline: true})
 	if err != nil {
 		return nil, err
 	}
-	s.cluster = cluster.New(s.config, s.dir, store, facts)
-	files, err := s.render()
+	files, err := render(c)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.cluster.Certs.Flush(); err != nil {
+	if err := c.Certs.Flush(); err != nil {
 		return nil, fmt.Errorf("writing the keys of the cluster: %w", err)
 	}
-	changed, err := s.writeBuilt(files)
+	changed, err := w.writeBuilt(c, files)
 	if err != nil {
 		return nil, err
 	}
 	if assumed != nil {
-		s.notice("never contacted, assumed to be an ordinary machine: %s (kubexm preflight contacts it)", human.Names(assumed, 10))
+		w.notice("never contacted, assumed to be an ordinary machine: %s (kubexm preflight contacts it)", human.Names(assumed, 10))
 	}
-	b := &Built{Cluster: s.config.Metadata.Name, Dir: s.dir}
-	for _, name := range append(s.cluster.All(), objectsDir) {
+	b := &Built{Cluster: c.Name, Dir: w.dir}
+	for _, name := range append(c.All(), objectsDir) {
 		b.Hosts = append(b.Hosts, BuiltHost{name, len(files[name]), changed[name], slices.Contains(assumed, name)})
 	}
 	return b, nil
@@ -112,16 +110,11 @@ func ordinary(h *v1alpha1.Host) *runner.Facts {
 }
 
 // render returns all that hosts get in the life of the cluster, from its birth on.
-func (s *session) render() (rendered, error) {
-	graph, err := s.plan(pipeline.Create)
+func render(c *cluster.Cluster) (rendered, error) {
+	graph, err := planned(c, pipeline.Create)
 	if err != nil {
 		return nil, err
 	}
-	return render(graph)
-}
-
-// render returns what the steps of a plan will write.
-func render(graph *plan.ExecutionGraph) (rendered, error) {
 	all := rendered{}
 	add := func(host string, f step.File) error {
 		if all[host] == nil {
@@ -203,22 +196,22 @@ func differ(dir string, files map[string]step.File) (differences []string, err e
 }
 
 // writeBuilt brings the directories of hosts to what was rendered, and tells how many files of each changed.
-func (s *session) writeBuilt(files rendered) (map[string]int, error) {
+func (w *work) writeBuilt(c *cluster.Cluster, files rendered) (map[string]int, error) {
 	changed := map[string]int{}
-	was, err := s.records.Built()
+	was, err := w.records.Built()
 	if err != nil {
 		return nil, err
 	}
-	for _, dir := range s.stale(was) { // what was built for a host that is none any more: its keys go
-		if err := os.RemoveAll(filepath.Join(s.dir, dir)); err != nil {
+	for _, dir := range stale(c, was) { // what was built for a host that is none any more: its keys go
+		if err := os.RemoveAll(filepath.Join(w.dir, dir)); err != nil {
 			return nil, fmt.Errorf("removing what was built for %s: %w", dir, err)
 		}
 	}
-	if err := s.records.KeepBuilt(append(s.cluster.All(), objectsDir)); err != nil {
+	if err := w.records.KeepBuilt(append(c.All(), objectsDir)); err != nil {
 		return nil, err
 	}
 	for _, host := range slices.Sorted(maps.Keys(files)) {
-		dir := filepath.Join(s.dir, host)
+		dir := filepath.Join(w.dir, host)
 		differences, err := differ(dir, files[host])
 		if err == nil && differences != nil {
 			err = writeTree(dir, files[host])
@@ -232,8 +225,8 @@ func (s *session) writeBuilt(files rendered) (map[string]int, error) {
 }
 
 // stale are those of the directories that belong to nobody now.
-func (s *session) stale(dirs []string) []string {
-	return slices.DeleteFunc(dirs, func(d string) bool { return d == objectsDir || s.cluster.Host(d) != nil || filepath.Base(d) != d })
+func stale(c *cluster.Cluster, dirs []string) []string {
+	return slices.DeleteFunc(dirs, func(d string) bool { return d == objectsDir || c.Host(d) != nil || filepath.Base(d) != d })
 }
 
 // writeTree replaces a directory. Cut off in the middle, it leaves one that install refuses.
@@ -254,17 +247,17 @@ func writeTree(dir string, files map[string]step.File) error {
 }
 
 // checkBuilt refuses to install anything but what was built.
-func (s *session) checkBuilt(files rendered) error {
-	was, err := s.records.Built()
+func (w *work) checkBuilt(c *cluster.Cluster, files rendered) error {
+	was, err := w.records.Built()
 	if err != nil {
 		return err
 	}
 	var wrong []string
-	for _, dir := range s.stale(was) {
+	for _, dir := range stale(c, was) {
 		wrong = append(wrong, dir+": was built, but is no longer a host of the configuration")
 	}
 	for _, host := range slices.Sorted(maps.Keys(files)) {
-		differences, err := differ(filepath.Join(s.dir, host), files[host])
+		differences, err := differ(filepath.Join(w.dir, host), files[host])
 		if err != nil {
 			return fmt.Errorf("reading what was built for %s: %w", host, err)
 		}
@@ -279,6 +272,6 @@ func (s *session) checkBuilt(files rendered) error {
 	if n := len(wrong) - most; n > 0 {
 		wrong = append(wrong[:most], fmt.Sprintf("and %d more", n))
 	}
-	err = fmt.Errorf("what was built in %s does not match this configuration and these hosts:\n  %s", s.dir, joinLines(wrong))
-	return fault.Exit(fault.Advise(err, "nothing was touched. Do not edit what was built: change the configuration, and build again, now that the hosts are known: kubexm build cluster"+s.Which()), fault.ExitUsage)
+	err = fmt.Errorf("what was built in %s does not match this configuration and these hosts:\n  %s", w.dir, joinLines(wrong))
+	return fault.Exit(fault.Advise(err, "nothing was touched. Do not edit what was built: change the configuration, and build again, now that the hosts are known: kubexm build cluster"+w.Which()), fault.ExitUsage)
 }

@@ -30,13 +30,13 @@ func TestBuild(t *testing.T) {
 
 func builds(t *testing.T, w *world) {
 	w.hosts["node2"].Put("/proc/1/status", "CapBnd:\t0000000000000000\n", 0o444) // may not raise limits
-	blind := app.Options{File: w.file, Workdir: w.dir, Dial: func(context.Context, *v1alpha1.Host, string) (connector.Connector, error) {
+	blind := app.App{Workdir: w.dir, Dial: func(context.Context, *v1alpha1.Host, string) (connector.Connector, error) {
 		t.Error("a build connects to hosts")
 		return nil, errors.New("no host can be reached")
 	}}
 	build := func(changed, assumed bool) *app.Built {
 		t.Helper()
-		b, err := app.Build(t.Context(), blind)
+		b, err := blind.Build(t.Context(), app.Request{File: w.file}, app.Observer{})
 		w.must(err)
 		for _, h := range b.Hosts {
 			if h.Files == 0 || h.Assumed != (assumed && h.Name != "objects") || h.Changed > 0 && !changed {
@@ -46,7 +46,8 @@ func builds(t *testing.T, w *world) {
 		return b
 	}
 	install := func() error {
-		_, err := app.Install(t.Context(), w.attempt(t.Context()).Options)
+		a := w.attempt(t.Context())
+		_, err := a.Install(a.ctx, a.Request, a.Observer)
 		return err
 	}
 	untouched := w.snapshot()
@@ -93,7 +94,8 @@ func builds(t *testing.T, w *world) {
 	}
 	w.must(install())
 	compare(t, w, dir)
-	if res, err := app.Install(t.Context(), w.attempt(t.Context()).Options); err != nil || res.Summary.OK != res.Summary.Total {
+	a := w.attempt(t.Context())
+	if res, err := a.Install(a.ctx, a.Request, a.Observer); err != nil || res.Summary.OK != res.Summary.Total {
 		t.Errorf("second install: %+v, %v", res, err)
 	}
 	if _, err := w.attempt(t.Context()).delete(); err != nil {

@@ -38,19 +38,19 @@ func (s *session) resolved(record bool) ([]byte, error) {
 
 // configs are the configuration that the cluster was last made with and the one of now. The first is nil where
 // there is none, or none any more: a power cut may have taken it from an older version.
-func (s *session) configs() (was, is []byte, err error) {
-	applied, err := s.records.Applied()
+func (w *work) configs() (was, is []byte, err error) {
+	applied, err := w.records.Applied()
 	if err != nil || applied == nil || len(applied.Resolved) == 0 {
 		return nil, nil, err
 	}
-	is, err = s.resolved(false)
+	is, err = w.resolved(false)
 	return applied.Resolved, is, err
 }
 
 // changes compares the configuration with the one that the cluster was last made with; nil where there is none.
 // Hosts that are gone and that no run came to are no change.
-func (s *session) changes() ([]config.Change, error) {
-	was, is, err := s.configs()
+func (w *work) changes() ([]config.Change, error) {
+	was, is, err := w.configs()
 	if was == nil || err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (s *session) changes() ([]config.Change, error) {
 	if err != nil || !slices.ContainsFunc(all, config.Change.Gone) {
 		return all, err
 	}
-	reached, err := s.touched()
+	reached, err := w.records.touched()
 	return slices.DeleteFunc(all, func(c config.Change) bool {
 		_, known := reached[c.Host]
 		return c.Gone() && len(reached) > 0 && !known
@@ -72,8 +72,8 @@ func refused(c config.Change) bool { return c.Policy.Way == config.Refuse }
 func erased(c config.Change) bool { return c.Policy.Erased }
 
 // checkUnchanged reports all changes that are not possible, each with the reason and the way out.
-func (s *session) checkUnchanged(impossible func(config.Change) bool) error {
-	all, err := s.changes()
+func (w *work) checkUnchanged(impossible func(config.Change) bool) error {
+	all, err := w.changes()
 	if err != nil {
 		return err
 	}
@@ -92,13 +92,13 @@ func (s *session) checkUnchanged(impossible func(config.Change) bool) error {
 		return nil
 	}
 	err = fmt.Errorf("the configuration changes fields that cannot change once the cluster exists:\n  %s", joinLines(lines))
-	return fault.Exit(fault.Advise(err, "put the old values back (kubexm config diff"+s.Which()+" shows them), or delete the cluster first"), fault.ExitUsage)
+	return fault.Exit(fault.Advise(err, "put the old values back (kubexm config diff"+w.Which()+" shows them), or delete the cluster first"), fault.ExitUsage)
 }
 
 // sameConfig refuses to resume with another configuration than the one begun with; how kubexm works, and gets to the
 // hosts, may be another.
-func (s *session) sameConfig() error {
-	all, err := s.changes()
+func (w *work) sameConfig() error {
+	all, err := w.changes()
 	var lines []string
 	for _, c := range all {
 		if c.Policy.Way != config.None {

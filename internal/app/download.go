@@ -42,6 +42,7 @@ type Download struct {
 	Versions []string         `json:"versions"` // of Kubernetes
 	Items    []resource.Stock `json:"items"`
 
+	app      *App
 	clusters []*cluster.Cluster
 	packages []resource.PackageSet
 	needs    []resource.Item
@@ -51,26 +52,27 @@ type Download struct {
 // NewDownload finds out what is needed, what of it is there, and where the rest comes
 // from. Servers are asked for sizes, and distributions for what packages depend on; nothing is put into the store. That the configuration is for
 // use without a network does not hold here: it is this that makes it work.
-func NewDownload(ctx context.Context, o Options, sel Selection) (*Download, error) {
-	confs, err := o.selected(&sel)
+func (a *App) NewDownload(ctx context.Context, r Request, o Observer, sel Selection) (*Download, error) {
+	u := &use{a, r, o}
+	confs, err := u.selected(&sel)
 	if err != nil {
 		return nil, err
 	}
 	if err := sel.checkSystems(); err != nil {
 		return nil, err
 	}
-	d := &Download{Cluster: confs[0].Metadata.Name}
-	src, err := o.resolveSource(ctx, confs[0])
+	d := &Download{app: a, Cluster: confs[0].Metadata.Name}
+	src, err := u.resolveSource(ctx, confs[0])
 	if err != nil {
 		return nil, err
 	}
 	src.Offline = false
-	if d.store, err = openStore(o.Workdir, src); err != nil {
+	if d.store, err = openStore(a.Workdir, src); err != nil {
 		return nil, err
 	}
 	for _, conf := range confs {
 		d.Versions = append(d.Versions, conf.Spec.Kubernetes.Version)
-		all, err := o.onArchs(conf, d.store, sel.Archs)
+		all, err := u.onArchs(conf, d.store, sel.Archs)
 		if err != nil {
 			return nil, err
 		}
@@ -81,7 +83,7 @@ func NewDownload(ctx context.Context, o Options, sel Selection) (*Download, erro
 	if d.needs, err = needed(d.clusters...); err != nil {
 		return nil, err
 	}
-	if d.packages, err = o.packageSets(ctx, d.store, sel, d.clusters); err != nil {
+	if d.packages, err = u.packageSets(ctx, d.store, sel, d.clusters); err != nil {
 		return nil, err
 	}
 	if d.Items, err = d.store.Look(ctx, d.needs, true); err != nil {
@@ -114,20 +116,20 @@ func openStore(workdir string, src v1alpha1.Source) (*resource.Store, error) {
 }
 
 // selected returns the configurations to download for.
-func (o *Options) selected(sel *Selection) ([]*v1alpha1.Cluster, error) {
+func (u *use) selected(sel *Selection) ([]*v1alpha1.Cluster, error) {
 	for _, a := range sel.Archs {
 		if !slices.Contains(Archs(), a) {
 			return nil, fault.Exit(fault.Advise(fmt.Errorf("unknown architecture %q", a), "give --arch "+strings.Join(Archs(), " or --arch ")), fault.ExitUsage)
 		}
 	}
 	if len(sel.Kubernetes) == 0 {
-		_, conf, err := Config(o)
+		_, conf, err := u.read()
 		if err != nil {
 			return nil, err
 		}
 		for _, a := range sel.Archs {
 			if !slices.ContainsFunc(conf.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Arch == "" || h.Arch == a }) {
-				o.notice("nothing to download for %s: the configuration has another architecture for every host (spec.hosts[].arch)", a)
+				u.notice("nothing to download for %s: the configuration has another architecture for every host (spec.hosts[].arch)", a)
 			}
 		}
 		return []*v1alpha1.Cluster{conf}, nil
@@ -147,7 +149,7 @@ func (o *Options) selected(sel *Selection) ([]*v1alpha1.Cluster, error) {
 	}
 	if len(sel.Archs) == 0 {
 		sel.Archs = Archs()[:1]
-		o.notice("for amd64 only: give --arch for others")
+		u.notice("for amd64 only: give --arch for others")
 	}
 	return all, nil
 }
@@ -182,7 +184,7 @@ var kinds = []struct{ hosts, rest string }{
 
 // onArchs plans a cluster for each architecture that hosts may have whose own is not
 // configured.
-func (o *Options) onArchs(conf *v1alpha1.Cluster, store *resource.Store, archs []string) ([]*cluster.Cluster, error) {
+func (u *use) onArchs(conf *v1alpha1.Cluster, store *resource.Store, archs []string) ([]*cluster.Cluster, error) {
 	var open []string
 	for i := range conf.Spec.Hosts {
 		if h := &conf.Spec.Hosts[i]; h.Arch == "" {
@@ -194,7 +196,7 @@ func (o *Options) onArchs(conf *v1alpha1.Cluster, store *resource.Store, archs [
 		archs = Archs()[:1] // no host asks for it
 	case len(archs) == 0:
 		archs = Archs()[:1]
-		o.notice("the architecture of %s is neither configured (spec.hosts[].arch) nor given with --arch: assuming amd64", human.Names(open, 10))
+		u.notice("the architecture of %s is neither configured (spec.hosts[].arch) nor given with --arch: assuming amd64", human.Names(open, 10))
 	}
 	var all []*cluster.Cluster
 	for _, arch := range archs {
@@ -202,7 +204,7 @@ func (o *Options) onArchs(conf *v1alpha1.Cluster, store *resource.Store, archs [
 		for _, h := range open {
 			facts[h] = &runner.Facts{Arch: arch}
 		}
-		c := cluster.New(conf, filepath.Join(o.Workdir, conf.Metadata.Name), store, facts)
+		c := cluster.New(conf, filepath.Join(u.app.Workdir, conf.Metadata.Name), store, facts)
 		all = append(all, c)
 	}
 	return all, nil
@@ -221,8 +223,8 @@ type Bundle struct {
 const BundleDefault = "kubexm-dist/CLUSTER-VERSION.tar.zst"
 
 // Run fetches what is missing, and writes a bundle where one is wanted.
-func (d *Download) Run(b Bundle) func(context.Context, Options) (*Result, error) {
-	return func(ctx context.Context, o Options) (*Result, error) {
+func (d *Download) Run(b Bundle) func(context.Context, Request, Observer) (*Result, error) {
+	return func(ctx context.Context, r Request, o Observer) (*Result, error) {
 		res := &Result{Cluster: d.Cluster}
 		if b.SignKey != "" { // first: it can be wrong
 			key, err := signature.Open(b.SignKey)
@@ -240,7 +242,7 @@ func (d *Download) Run(b Bundle) func(context.Context, Options) (*Result, error)
 		if b.File != "" {
 			then = append(then, task.Pack(d.store, what, func(files []resource.Volume) { res.Bundle = files }))
 		}
-		err := o.runHere(ctx, pipeline.Download(d.clusters, then...), res)
+		err := (&use{d.app, r, o}).runHere(ctx, pipeline.Download(d.clusters, then...), res)
 		if err == nil && b.SBOM != "" {
 			res.SBOM, err = b.SBOM, d.store.WriteSBOM(ctx, b.SBOM, what)
 		}
@@ -250,7 +252,7 @@ func (d *Download) Run(b Bundle) func(context.Context, Options) (*Result, error)
 
 // Import takes bundles into the store: files, or any volumes of each. With keys, a file of
 // public keys, only those that are signed with one of them.
-func Import(ctx context.Context, o Options, files []string, keys string) (*Result, error) {
+func (a *App) Import(ctx context.Context, r Request, o Observer, files []string, keys string) (*Result, error) {
 	var trusted []string
 	if keys != "" {
 		var err error
@@ -258,7 +260,7 @@ func Import(ctx context.Context, o Options, files []string, keys string) (*Resul
 			return nil, fault.Exit(err, fault.ExitUsage)
 		}
 	}
-	store, err := openStore(o.Workdir, v1alpha1.Source{Offline: true})
+	store, err := openStore(a.Workdir, v1alpha1.Source{Offline: true})
 	if err != nil {
 		return nil, err
 	}
@@ -274,26 +276,26 @@ func Import(ctx context.Context, o Options, files []string, keys string) (*Resul
 			}))
 		}
 	}
-	return res, o.runHere(ctx, pipeline.Import(all...), res)
+	return res, (&use{a, r, o}).runHere(ctx, pipeline.Import(all...), res)
 }
 
 // runHere runs a pipeline that only concerns the control machine. It is no run of a
 // cluster, and not recorded.
-func (o *Options) runHere(ctx context.Context, p plan.Pipeline, res *Result) error {
+func (u *use) runHere(ctx context.Context, p plan.Pipeline, res *Result) error {
 	here := runner.New(plan.Control, connector.Local())
-	return o.runOn(ctx, p, res, func(string) (*runner.Runner, error) { return here, nil })
+	return u.runOn(ctx, p, res, func(string) (*runner.Runner, error) { return here, nil })
 }
 
 // runOn runs a pipeline that changes nothing of a cluster, and is not recorded.
-func (o *Options) runOn(ctx context.Context, p plan.Pipeline, res *Result, hosts func(string) (*runner.Runner, error)) error {
+func (u *use) runOn(ctx context.Context, p plan.Pipeline, res *Result, hosts func(string) (*runner.Runner, error)) error {
 	graph, err := plan.New(p)
 	if err != nil {
 		return fmt.Errorf("planning: %w", err)
 	}
-	if o.Begin != nil {
-		o.Begin(res.Cluster, graph)
+	if u.Begin != nil {
+		u.Begin(res.Cluster, graph)
 	}
-	e := &engine.Engine{Hosts: hosts, Sink: o.Sink, Stop: o.Stop, DryRun: o.DryRun, Limits: engine.Limits{PerHost: o.Parallel}}
+	e := &engine.Engine{Hosts: hosts, Sink: u.Event, Stop: u.Stop, DryRun: u.DryRun, Limits: engine.Limits{PerHost: u.Parallel}}
 	start := time.Now()
 	res.Summary, err = e.Run(ctx, graph)
 	res.Elapsed = time.Since(start)
@@ -304,8 +306,8 @@ func (o *Options) runOn(ctx context.Context, p plan.Pipeline, res *Result, hosts
 }
 
 // Verify reads the whole store and compares it with its lock.
-func Verify(ctx context.Context, o Options) (resource.Verified, error) {
-	store, err := openStore(o.Workdir, v1alpha1.Source{Offline: true})
+func (a *App) Verify(ctx context.Context) (resource.Verified, error) {
+	store, err := openStore(a.Workdir, v1alpha1.Source{Offline: true})
 	if err != nil {
 		return resource.Verified{}, err
 	}
@@ -315,16 +317,17 @@ func Verify(ctx context.Context, o Options) (resource.Verified, error) {
 // Prune removes from the store what no cluster needs: the one that is named, else none
 // of those that are described in conf or were made in the work directory. Of hosts whose
 // architecture is not known every one is kept. With DryRun it only says what would go.
-func Prune(ctx context.Context, o Options, sel Selection) ([]resource.Pruned, error) {
+func (a *App) Prune(ctx context.Context, r Request, o Observer, sel Selection) ([]resource.Pruned, error) {
 	if err := sel.checkSystems(); err != nil {
 		return nil, err
 	}
 	archs := sel.Archs
-	store, err := openStore(o.Workdir, v1alpha1.Source{Offline: true})
+	store, err := openStore(a.Workdir, v1alpha1.Source{Offline: true})
 	if err != nil {
 		return nil, err
 	}
-	described, err := o.described()
+	u := &use{a, r, o}
+	described, err := u.described()
 	if err != nil {
 		return nil, err
 	}
@@ -337,16 +340,16 @@ func Prune(ctx context.Context, o Options, sel Selection) ([]resource.Pruned, er
 		if err == nil {
 			conf.Spec.Source.Offline = true
 			var some []*cluster.Cluster
-			some, err = o.onArchs(conf, store, archs)
+			some, err = u.onArchs(conf, store, archs)
 			all = append(all, some...)
 		}
 		if err != nil {
 			return nil, fault.Advise(fmt.Errorf("finding out what the cluster of %s needs: %w", d.file, err), "fix that configuration, or name the only cluster to keep with --name")
 		}
 	}
-	made, err := filesBelow(o.Workdir, "lock")
+	made, err := filesBelow(a.Workdir, "lock")
 	for _, l := range made {
-		if dir := filepath.Dir(l); locked(dir) && !o.DryRun {
+		if dir := filepath.Dir(l); locked(dir) && !r.DryRun {
 			return nil, fault.Advise(fmt.Errorf("another kubexm is at work on cluster %s", filepath.Base(dir)), "wait until it has ended")
 		}
 	}
@@ -361,7 +364,7 @@ func Prune(ctx context.Context, o Options, sel Selection) ([]resource.Pruned, er
 	if err != nil {
 		return nil, err
 	}
-	return store.Prune(ctx, append(keep, packages...), o.DryRun)
+	return store.Prune(ctx, append(keep, packages...), r.DryRun)
 }
 
 // description is a configuration that was read, or why it was not.
@@ -373,13 +376,13 @@ type description struct {
 
 // described are the configurations of the cluster that is named, else of all clusters: those in conf, and those that
 // were made in the work directory.
-func (o *Options) described() (all []description, err error) {
-	if o.Name != "" || o.File != "" {
-		file, conf, err := Config(&Options{Name: o.Name, File: o.File, Workdir: o.Workdir, Store: o.Store})
+func (u *use) described() (all []description, err error) {
+	if u.Name != "" || u.File != "" {
+		file, conf, err := u.app.Config(Request{Name: u.Name, File: u.File}, Observer{})
 		return []description{{file, conf, err}}, nil
 	}
 	files, err1 := filesBelow("conf", "cluster.yaml")
-	made, err2 := Clusters(o.Workdir)
+	made, err2 := u.app.Clusters()
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, fmt.Errorf("looking for clusters: %w", err)
 	}
@@ -388,11 +391,11 @@ func (o *Options) described() (all []description, err error) {
 		all = append(all, description{f, conf, err})
 	}
 	for _, name := range made {
-		is, err := o.applied(name)
+		is, err := u.app.applied(name)
 		if is == nil && err == nil {
 			continue
 		}
-		d := description{file: filepath.Join(o.Workdir, name), err: err}
+		d := description{file: filepath.Join(u.app.Workdir, name), err: err}
 		if err == nil {
 			text := is.Given
 			if len(text) == 0 { // lost by an older version: secrets do not count here
@@ -403,7 +406,7 @@ func (o *Options) described() (all []description, err error) {
 		all = append(all, d)
 	}
 	if len(all) == 0 {
-		return nil, fault.Exit(fault.Advise(errors.New("there is no cluster here or in "+o.Workdir+": everything in the store would be removed"), "name the cluster to keep with --name or -f"), fault.ExitUsage)
+		return nil, fault.Exit(fault.Advise(errors.New("there is no cluster here or in "+u.app.Workdir+": everything in the store would be removed"), "name the cluster to keep with --name or -f"), fault.ExitUsage)
 	}
 	return all, nil
 }

@@ -178,7 +178,7 @@ func TestKilledAtNode(t *testing.T) {
 	eachMoment(t, most, func(e ending) int { return e.nodes }, func(t *testing.T, w *world, e ending, m int) {
 		a := w.attempt(t.Context())
 		started := 0
-		a.Sink = func(ev engine.Event) {
+		a.Event = func(ev engine.Event) {
 			if ev.Status == engine.Started {
 				if started++; started == m {
 					a.kill()
@@ -319,7 +319,7 @@ func TestStop(t *testing.T) {
 				a := w.attempt(t.Context())
 				press, n := make(chan struct{}), 0
 				a.Stop = press
-				a.Sink = func(ev engine.Event) {
+				a.Event = func(ev engine.Event) {
 					if n++; n == 70 {
 						stop(a, press)
 					}
@@ -332,7 +332,7 @@ func TestStop(t *testing.T) {
 					t.Errorf("what ran was not left to its end: %v", err)
 				}
 				w.resume(t.Context())
-				runs, err := app.Runs(&a.Options)
+				runs, err := a.App.Runs(a.Request)
 				if err != nil || len(runs) != 2 || runs[0].Result != "interrupted" || runs[1].Result != "ok" {
 					t.Errorf("recorded: %+v, %v", runs, err)
 				}

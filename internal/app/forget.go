@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
+	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/durable"
 	"github.com/kubexm/kubexm/pkg/util/fault"
@@ -30,8 +32,8 @@ func (s *session) confirmUnseen(ctx context.Context, failed []*HostError) error 
 	}
 	name := s.config.Metadata.Name
 	refused := fmt.Errorf("no machine of cluster %s was reached: it may still run, and the network, a VPN or the bastion be down", name)
-	if s.Confirm != nil {
-		refused = s.Confirm(ctx, name, refused.Error())
+	if s.MayForget != nil {
+		refused = s.MayForget(ctx, name, refused.Error())
 	} else {
 		refused = fault.Advise(refused, "see why they cannot be reached; if all are gone for good, confirm with the cluster's name")
 	}
@@ -42,16 +44,16 @@ func (s *session) confirmUnseen(ctx context.Context, failed []*HostError) error 
 }
 
 // archive moves what is needed to reach and keep a cluster that may still run on hosts to a place of its own.
-func (s *session) archive(hosts []string) error {
+func (w *work) archive(hosts []string) error {
 	to := ""
 	for _, f := range []string{"certs", "admin.conf"} {
-		from := filepath.Join(s.dir, f)
+		from := filepath.Join(w.dir, f)
 		if _, err := os.Lstat(from); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if to == "" {
 			var err error
-			if to, err = s.newArchive(); err != nil {
+			if to, err = w.newArchive(); err != nil {
 				return durable.Advise(fmt.Errorf("making an archive of the cluster's keys: %w", err))
 			}
 		}
@@ -60,22 +62,22 @@ func (s *session) archive(hosts []string) error {
 		}
 	}
 	if to != "" {
-		applied, err := s.records.Applied()
+		applied, err := w.records.Applied()
 		if err == nil && applied != nil {
 			err = durable.Write(filepath.Join(to, "cluster.yaml"), applied.Given)
 		}
 		if err != nil {
 			return fmt.Errorf("archiving the cluster's configuration: %w", err)
 		}
-		s.notice("warning: the cluster may still run on %s: its keys, kubeconfig and configuration are kept in %s; once it is gone for good: rm -r %s",
+		w.notice("warning: the cluster may still run on %s: its keys, kubeconfig and configuration are kept in %s; once it is gone for good: rm -r %s",
 			human.Names(hosts, 10), to, runner.Quote(to))
 	}
 	return nil
 }
 
 // newArchive makes the next numbered directory.
-func (s *session) newArchive() (string, error) {
-	root := filepath.Join(s.dir, archiveDir)
+func (w *work) newArchive() (string, error) {
+	root := filepath.Join(w.dir, archiveDir)
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return "", err
 	}
@@ -89,15 +91,23 @@ func (s *session) newArchive() (string, error) {
 
 // forget removes what a deleted cluster leaves on the control machine, but for
 // the record of its runs and the host keys of its machines.
-func (s *session) forget() error {
-	built, err := s.records.Built()
+func (w *work) forget(c *cluster.Cluster) error {
+	built, err := w.records.Built()
 	if err != nil {
 		return err
 	}
-	for _, f := range slices.Concat(s.cluster.All(), s.stale(built), []string{"certs", "admin.conf", contentKey, objectsDir}) {
-		if err := os.RemoveAll(filepath.Join(s.dir, f)); err != nil {
+	for _, f := range slices.Concat(c.All(), stale(c, built), []string{"certs", "admin.conf", contentKey, objectsDir}) {
+		if err := os.RemoveAll(filepath.Join(w.dir, f)); err != nil {
 			return fmt.Errorf("removing what belonged to the cluster: %w", err)
 		}
 	}
-	return s.records.Forget() // last: until then it is known what there is to remove
+	return w.records.Forget() // last: until then it is known what there is to remove
+}
+
+// tellEtcd says what a deleted cluster leaves in an external etcd.
+func (s *site) tellEtcd() {
+	if s.cluster.ExternalEtcd() {
+		s.notice("etcd at %s is left alone: what the cluster stored, including its secrets, is still there; to remove it: etcdctl del --prefix %s",
+			strings.Join(s.cluster.Spec.Etcd.External.Endpoints, ","), s.cluster.EtcdPrefix())
+	}
 }

@@ -20,7 +20,7 @@ func TestHarbor(t *testing.T) {
 		w := newWorld(t, row(t, "harbor"), "")
 		w.hosts["node4"].Machine = "aarch64"
 		a := w.attempt(t.Context())
-		if _, err := app.Plan(a.ctx, a.Options, "create"); err == nil || !strings.Contains(err.Error(), "harbor is published for amd64 alone") {
+		if _, err := a.App.Plan(a.ctx, a.Request, a.Observer, "create"); err == nil || !strings.Contains(err.Error(), "harbor is published for amd64 alone") {
 			t.Errorf("for arm64: %v", err)
 		}
 		w.hosts["node4"].Machine = "x86_64"
@@ -30,14 +30,15 @@ func TestHarbor(t *testing.T) {
 		if !pulled {
 			t.Errorf("node2 did: %q", w.hosts["node2"].Log())
 		}
-		content, err := app.ListRegistry(w.attempt(t.Context()).ctx, w.attempt(t.Context()).Options)
+		look := w.attempt(t.Context())
+		content, err := look.ListRegistry(look.ctx, look.Request, look.Observer)
 		w.must(err)
 		out, err := yaml.Marshal(content)
 		w.must(err)
 		golden.File(t, "testdata/registry/list.yaml", string(out)) // as in another registry
 		for _, want := range []int{1, 0} {
 			a := w.attempt(t.Context())
-			if res, err := app.PushImages(a.ctx, a.Options, nil); err != nil || res.Summary.Changed != want {
+			if res, err := a.App.PushImages(a.ctx, a.Request, a.Observer, nil); err != nil || res.Summary.Changed != want {
 				t.Errorf("push: %+v, %v; want %d changed", res, err, want)
 			}
 		}

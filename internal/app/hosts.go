@@ -33,46 +33,82 @@ type HostError struct {
 func (e *HostError) Error() string { return "host " + e.Host + ": " + e.Err.Error() }
 func (e *HostError) Unwrap() error { return e.Err }
 
-// dialAll connects to every host, and returns those that cannot be reached.
-func (s *session) dialAll(ctx context.Context) []*HostError {
-	dial := s.dialer()
-	slow := time.AfterFunc(3*time.Second, s.tellMissing)
-	defer slow.Stop()
-	return s.each(func(h *v1alpha1.Host) error { return dial(ctx, h) })
+// fleet are the hosts of a cluster, as far as they are connected. All must be hung up.
+type fleet struct {
+	of       *session
+	mu       sync.Mutex // guards what many goroutines gather
+	hosts    map[string]*runner.Runner
+	bastions map[connector.SSHConfig]func() (connector.Connector, error)
+	holder   runner.Holder // of the hosts' locks
+	unlock   func()        // lets go of them; nil: they were not taken
 }
 
-// dialer returns what connects to hosts, and keeps their connections.
-func (s *session) dialer() func(context.Context, *v1alpha1.Host) error {
-	dial := s.Dial
+// dialAll connects to every host, and returns those that cannot be reached.
+func (s *session) dialAll(ctx context.Context) (*fleet, []*HostError) {
+	f := s.fleet()
+	slow := time.AfterFunc(3*time.Second, f.tellMissing)
+	defer slow.Stop()
+	return f, f.each(func(h *v1alpha1.Host) error { return f.dial(ctx, h) })
+}
+
+// fleet has no host connected but this machine.
+func (s *session) fleet() *fleet {
+	return &fleet{of: s, hosts: map[string]*runner.Runner{plan.Control: runner.New(plan.Control, connector.Local())}, bastions: map[connector.SSHConfig]func() (connector.Connector, error){}}
+}
+
+// dial connects to a host, and keeps its connection.
+func (f *fleet) dial(ctx context.Context, h *v1alpha1.Host) error {
+	dial := f.of.app.Dial
 	if dial == nil {
-		dial = s.dialSSH
+		dial = f.dialSSH
 	}
-	s.bastions = map[connector.SSHConfig]func() (connector.Connector, error){}
-	s.hosts = map[string]*runner.Runner{plan.Control: runner.New(plan.Control, connector.Local()), plan.API: runner.New(plan.API, apiPlace{s})}
-	known := filepath.Join(s.dir, "known_hosts")
-	return func(ctx context.Context, h *v1alpha1.Host) error {
-		conn, err := dial(ctx, h, known)
-		if err != nil {
-			return err
+	conn, err := dial(ctx, h, filepath.Join(f.of.dir, "known_hosts"))
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hosts[h.Name] = runner.New(h.Name, conn)
+	return nil
+}
+
+// hangUp lets go of the hosts' locks and ends all connections.
+func (f *fleet) hangUp() {
+	if f.unlock != nil {
+		f.unlock()
+	}
+	for _, h := range f.hosts {
+		_ = h.Close() // nothing is owed to a connection that is given up
+	}
+	for _, dial := range f.bastions { // all were dialled
+		if c, err := dial(); err == nil {
+			_ = c.Close()
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.hosts[h.Name] = runner.New(h.Name, conn)
-		return nil
 	}
+}
+
+// roundTrips returns how often each host was asked something.
+func (f *fleet) roundTrips() map[string]int64 {
+	trips := map[string]int64{}
+	for name, h := range f.hosts {
+		if name != plan.API { // its connections are those of masters
+			trips[name] = h.RoundTrips()
+		}
+	}
+	return trips
 }
 
 // tellMissing names the hosts that do not answer yet.
-func (s *session) tellMissing() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (f *fleet) tellMissing() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	var missing []string
-	for i := range s.config.Spec.Hosts {
-		if name := s.config.Spec.Hosts[i].Name; s.hosts[name] == nil {
+	for i := range f.of.config.Spec.Hosts {
+		if name := f.of.config.Spec.Hosts[i].Name; f.hosts[name] == nil {
 			missing = append(missing, name)
 		}
 	}
-	s.notice("still waiting for an answer from %s", human.Names(missing, 10))
+	f.of.notice("still waiting for an answer from %s", human.Names(missing, 10))
 }
 
 // patience is how long a host may take to tell its facts: one whose disk hangs
@@ -80,52 +116,52 @@ func (s *session) tellMissing() {
 const patience = time.Minute
 
 // gather reads the facts of all hosts that are connected.
-func (s *session) gather(ctx context.Context) (facts map[string]*runner.Facts, failed []*HostError) {
+func (f *fleet) gather(ctx context.Context) (facts map[string]*runner.Facts, failed []*HostError) {
 	facts = map[string]*runner.Facts{}
-	failed = s.eachConnected(ctx, patience, func(ctx context.Context, r *runner.Runner) error {
-		hosts := s.config.Spec.Hosts
+	failed = f.eachConnected(ctx, patience, func(ctx context.Context, r *runner.Runner) error {
+		hosts := f.of.config.Spec.Hosts
 		h := &hosts[slices.IndexFunc(hosts, func(h v1alpha1.Host) bool { return h.Name == r.Host })]
-		f, err := r.Facts(ctx, cluster.DataDirs(&s.config.Spec, h)...)
+		is, err := r.Facts(ctx, cluster.DataDirs(&f.of.config.Spec, h)...)
 		if err != nil {
 			return err
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		facts[h.Name] = f
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		facts[h.Name] = is
 		return nil
 	})
 	return facts, failed
 }
 
-// eachConnected calls f for all hosts that are connected at once, and returns those that failed, or did not answer in
+// eachConnected calls ask for all hosts that are connected at once, and returns those that failed, or did not answer in
 // a time. A connection that is lost is recreated, once.
-func (s *session) eachConnected(ctx context.Context, most time.Duration, f func(context.Context, *runner.Runner) error) []*HostError {
-	return s.each(func(h *v1alpha1.Host) error {
-		s.mu.Lock()
-		r := s.hosts[h.Name]
-		s.mu.Unlock()
+func (f *fleet) eachConnected(ctx context.Context, most time.Duration, ask func(context.Context, *runner.Runner) error) []*HostError {
+	return f.each(func(h *v1alpha1.Host) error {
+		f.mu.Lock()
+		r := f.hosts[h.Name]
+		f.mu.Unlock()
 		if r == nil {
 			return nil
 		}
 		ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("no answer in %s", most))
 		defer cancel()
-		err := f(ctx, r)
+		err := ask(ctx, r)
 		if fault.IsTransient(err) {
-			err = f(ctx, r)
+			err = ask(ctx, r)
 		}
 		return err
 	})
 }
 
-// each calls f for all hosts at once and returns those that failed, in their order.
-func (s *session) each(f func(h *v1alpha1.Host) error) []*HostError {
+// each calls ask for all hosts at once and returns those that failed, in their order.
+func (f *fleet) each(ask func(h *v1alpha1.Host) error) []*HostError {
 	var group errgroup.Group
-	errs := make([]*HostError, len(s.config.Spec.Hosts))
+	errs := make([]*HostError, len(f.of.config.Spec.Hosts))
 	group.SetLimit(connecting)
-	for i := range s.config.Spec.Hosts {
+	for i := range f.of.config.Spec.Hosts {
 		group.Go(func() error {
-			h := &s.config.Spec.Hosts[i]
-			caught := func() (err error) { defer fault.Caught(&err); return f(h) }
+			h := &f.of.config.Spec.Hosts[i]
+			caught := func() (err error) { defer fault.Caught(&err); return ask(h) }
 			if err := caught(); err != nil {
 				errs[i] = &HostError{h.Name, err}
 			}
@@ -138,7 +174,7 @@ func (s *session) each(f func(h *v1alpha1.Host) error) []*HostError {
 
 // leaveOut leaves hosts that are down and not needed out of the cluster, where hosts may be
 // missing, and returns those without which it cannot go on.
-func (s *session) leaveOut(failed []*HostError) (needed []*HostError, err error) {
+func (s *site) leaveOut(failed []*HostError) (needed []*HostError, err error) {
 	var down, spare []string
 	for _, e := range failed {
 		if isDown(e.Err) {
@@ -178,7 +214,7 @@ func (s *session) leaveOut(failed []*HostError) (needed []*HostError, err error)
 }
 
 // checkMissing refuses to go on without machines that would decide what the cluster becomes.
-func (s *session) checkMissing() error {
+func (s *site) checkMissing() error {
 	missing := s.cluster.Missing()
 	unknown := slices.DeleteFunc(slices.Clone(missing), func(h string) bool { return s.cluster.Last[h] != nil || !s.cluster.IsNode(h) })
 	switch {
@@ -212,12 +248,12 @@ func joined(failed []*HostError) error {
 	return errors.Join(errs...)
 }
 
-func (s *session) dialSSH(ctx context.Context, h *v1alpha1.Host, knownHosts string) (connector.Connector, error) {
+func (f *fleet) dialSSH(ctx context.Context, h *v1alpha1.Host, knownHosts string) (connector.Connector, error) {
 	conf := sshConfig(h.Name, h.Address, h.Credentials, knownHosts)
 	conf.SudoPassword = h.SudoPassword
 	conf.ConnectTimeout, conf.KeepAlive = h.Timeouts.Connect.Duration, h.Timeouts.KeepAlive.Duration
 	if h.Bastion != nil {
-		bastion, err := s.bastion(ctx, h.Bastion, h.Timeouts, knownHosts)
+		bastion, err := f.bastion(ctx, h.Bastion, h.Timeouts, knownHosts)
 		if err != nil {
 			return nil, err
 		}
@@ -227,16 +263,16 @@ func (s *session) dialSSH(ctx context.Context, h *v1alpha1.Host, knownHosts stri
 }
 
 // bastion connects to a bastion once for all hosts behind it.
-func (s *session) bastion(ctx context.Context, b *v1alpha1.Bastion, timeouts v1alpha1.Timeouts, knownHosts string) (connector.Connector, error) {
+func (f *fleet) bastion(ctx context.Context, b *v1alpha1.Bastion, timeouts v1alpha1.Timeouts, knownHosts string) (connector.Connector, error) {
 	conf := sshConfig("bastion "+b.Address, b.Address, b.Credentials, knownHosts)
 	conf.ConnectTimeout, conf.KeepAlive = timeouts.Connect.Duration, timeouts.KeepAlive.Duration
-	s.mu.Lock()
-	dial := s.bastions[conf]
+	f.mu.Lock()
+	dial := f.bastions[conf]
 	if dial == nil {
 		dial = sync.OnceValues(func() (connector.Connector, error) { return connector.SSH(ctx, conf) })
-		s.bastions[conf] = dial
+		f.bastions[conf] = dial
 	}
-	s.mu.Unlock()
+	f.mu.Unlock()
 	return dial()
 }
 

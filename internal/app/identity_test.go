@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/step"
 )
@@ -39,7 +38,7 @@ var identityTroubles = map[string]trouble{
 		made(with("", ""))(w, a)
 		unseen(w)
 		a.Force = true
-		a.Confirm = func(_ context.Context, cluster, why string) error { a.Notice(cluster + "? " + why); return nil }
+		a.MayForget = func(_ context.Context, cluster, why string) error { a.Notice(cluster + "? " + why); return nil }
 	}, run: func(a *attempt) error {
 		if err := remove(a); err != nil {
 			return err
@@ -69,7 +68,7 @@ func TestPlanningWritesNoKeys(t *testing.T) {
 					_, err := a.create()
 					w.must(err)
 					a = w.attempt(t.Context())
-					_, err = app.Plan(a.ctx, a.Options, "create")
+					_, err = a.App.Plan(a.ctx, a.Request, a.Observer, "create")
 					w.must(err)
 				}
 				if files, err := filepath.Glob(filepath.Join(w.dir, "*", "certs*")); len(files) > 0 || err != nil {
@@ -85,7 +84,7 @@ func TestPlanTellsNoDigest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, with("spec:\n", "spec:\n  registry: {auth: {docker.io: {username: me, password: hunter2}}}\n")(row(t, "row3")), "")
 		a := w.attempt(t.Context())
-		graph, err := app.Plan(a.ctx, a.Options, "create")
+		graph, err := a.App.Plan(a.ctx, a.Request, a.Observer, "create")
 		w.must(err)
 		plan, err := json.Marshal(graph)
 		w.must(err)

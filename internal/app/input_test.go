@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
@@ -82,7 +81,7 @@ func begun(change func(config string) string) func(*world, *attempt) {
 	return func(w *world, a *attempt) {
 		first := w.attempt(a.ctx)
 		n := 0
-		first.Sink = func(engine.Event) {
+		first.Event = func(engine.Event) {
 			if n++; n == 30 {
 				first.kill()
 			}
@@ -130,7 +129,7 @@ func isGone(a *attempt, hosts ...string) error {
 			return fmt.Errorf("%s is still there", f)
 		}
 	}
-	_, err := app.Status(a.ctx, a.Options)
+	_, err := a.App.Status(a.ctx, a.Request, a.Observer)
 	if err == nil || !strings.Contains(err.Error(), "there is no cluster row1") || fault.ExitCode(err) != fault.ExitUsage {
 		return fmt.Errorf("it is still known: %w", err)
 	}
@@ -197,14 +196,14 @@ var troubles = map[string]trouble{
 	}},
 	"no space on a node": {prep: func(w *world, _ *attempt) { w.hosts["node2"].SetFull(true) }},
 	"disk fills up": {prep: func(w *world, a *attempt) {
-		a.Sink = func(ev engine.Event) {
+		a.Event = func(ev engine.Event) {
 			if ev.Host == "node2" && strings.Contains(string(ev.Node), "kernel-parameters") && ev.Status == engine.Changed { // prepare ends with it
 				w.hosts["node2"].SetFull(true)
 			}
 		}
 	}},
 	"reboots half way": {prep: func(w *world, a *attempt) {
-		a.Sink = func(ev engine.Event) {
+		a.Event = func(ev engine.Event) {
 			if ev.Host == "node2" && strings.Contains(string(ev.Node), "/kubeadm-join@") && ev.Status == engine.Started {
 				w.hosts["node2"].SetDown(true)
 			}
@@ -341,7 +340,7 @@ var troubles = map[string]trouble{
 		w.hosts["node3"].Skew = 20 * time.Second
 	}},
 	"resume what a power cut left": {prep: func(w *world, a *attempt) { begun(with("", ""))(w, a); w.older(true) }, run: fine, after: func(t *testing.T, _ *world, a *attempt) {
-		runs, err := app.Runs(&a.Options)
+		runs, err := a.App.Runs(a.Request)
 		if err != nil || len(runs) != 2 || runs[0].Result != "cut off" || runs[0].Pipeline != "create" || runs[0].Started.IsZero() {
 			t.Errorf("recorded: %+v, %v", runs, err)
 		}
@@ -394,7 +393,7 @@ var troubles = map[string]trouble{
 		w.configure(strings.Replace(row(w, "row1"), "kubernetes:", "kubernets:", 1))
 	}},
 	"another name":     {prep: func(_ *world, a *attempt) { a.Name = "production" }},
-	"unknown pipeline": {run: func(a *attempt) error { _, err := app.Plan(a.ctx, a.Options, "destroy"); return err }},
+	"unknown pipeline": {run: func(a *attempt) error { _, err := a.App.Plan(a.ctx, a.Request, a.Observer, "destroy"); return err }},
 }
 
 func TestTroubles(t *testing.T) {

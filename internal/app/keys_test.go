@@ -4,8 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-
-	"github.com/kubexm/kubexm/internal/app"
 )
 
 // brokenKey makes a cluster and damages the key of its authority.
@@ -25,7 +23,7 @@ var keyTroubles = map[string]trouble{
 	"delete by force after a build elsewhere": {prep: func(w *world, a *attempt) {
 		made(with("", ""))(w, a)
 		a.Workdir, a.Force = w.TempDir(), true
-		_, err := app.Build(a.ctx, a.Options)
+		_, err := a.App.Build(a.ctx, a.Request, a.Observer)
 		w.must(err)
 	}, run: func(a *attempt) error {
 		refused := remove(a)
@@ -41,15 +39,15 @@ var keyTroubles = map[string]trouble{
 		a.Force = true
 	}, run: remove},
 	"plan elsewhere": {prep: func(w *world, a *attempt) { made(with("", ""))(w, a); a.Workdir = w.TempDir() }, run: func(a *attempt) error {
-		_, err := app.Plan(a.ctx, a.Options, "create")
+		_, err := a.App.Plan(a.ctx, a.Request, a.Observer, "create")
 		if _, made := os.Stat(filepath.Join(a.Workdir, "row1", "certs")); made == nil {
 			return errors.New("keys were made for the cluster of another")
 		}
 		return err
 	}},
 	"key broken":             {prep: brokenKey},
-	"key broken, plan":       {prep: brokenKey, run: func(a *attempt) error { _, err := app.Plan(a.ctx, a.Options, "create"); return err }},
-	"key broken, build":      {prep: brokenKey, run: func(a *attempt) error { _, err := app.Build(a.ctx, a.Options); return err }},
+	"key broken, plan":       {prep: brokenKey, run: func(a *attempt) error { _, err := a.App.Plan(a.ctx, a.Request, a.Observer, "create"); return err }},
+	"key broken, build":      {prep: brokenKey, run: func(a *attempt) error { _, err := a.App.Build(a.ctx, a.Request, a.Observer); return err }},
 	"key broken, no cluster": {prep: func(w *world, _ *attempt) { breakKey(w) }},
 	"delete without a host, odd directory": {
 		prep: func(w *world, a *attempt) {

@@ -247,7 +247,7 @@ func TestSavedPlan(t *testing.T) {
 				}
 				before := w.snapshot()
 				a := w.attempt(t.Context())
-				_, err = app.Apply(a.ctx, a.Options, saved, agreed)
+				_, err = a.App.Apply(a.ctx, a.Request, a.Observer, saved)
 				switch {
 				case test.refused == "" && err != nil:
 					t.Errorf("refused: %v", err)

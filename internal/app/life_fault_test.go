@@ -34,7 +34,8 @@ func TestConfirm(t *testing.T) {
 			w.configure(edited(t, was, test.set))
 			before, asked := w.snapshot(), false
 			a := w.attempt(t.Context())
-			_, err := app.Apply(a.ctx, a.Options, nil, func(context.Context, *app.Proposal) error { asked = true; return errNo })
+			a.MayRestart = func(context.Context, *app.Proposal) error { asked = true; return errNo }
+			_, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil)
 			if asked != test.asked || errors.Is(err, errNo) != test.asked {
 				t.Errorf("%s: asked %t: %v", test.set, asked, err)
 			}
@@ -85,7 +86,7 @@ func badArgument(t *testing.T, name string) {
 	chronicle := w.watched()
 	w.configure(edited(t, was, "kubernetes: {apiServer: {extraArgs: {"+bad+": x}}}"))
 	a := w.attempt(t.Context())
-	if _, err = app.Apply(a.ctx, a.Options, nil, agreed); err == nil || !strings.Contains(err.Error(), "kube-apiserver") {
+	if _, err = a.App.Apply(a.ctx, a.Request, a.Observer, nil); err == nil || !strings.Contains(err.Error(), "kube-apiserver") {
 		t.Errorf("apply: %v", err)
 	}
 	chronicle.apart(t)
@@ -129,7 +130,7 @@ func lead(t *testing.T, name string, parts ...string) changed {
 		}
 		w.configure(c.is)
 		a := w.attempt(t.Context())
-		res, err := app.Apply(a.ctx, a.Options, nil, agreed)
+		res, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil)
 		w.must(err)
 		c.nodes, c.scripts, c.end = res.Summary.Total, int(scripts.Count()), w.image()
 		w.must(os.CopyFS(c.certs, os.DirFS(filepath.Join(w.dir, name, "certs"))))
@@ -169,7 +170,7 @@ func eachLiving(t *testing.T, most int, last func(changed) int, test func(*testi
 func (c changed) ends(t *testing.T, w *world, resume bool) {
 	a := w.attempt(t.Context())
 	a.Resume = resume
-	if _, err := app.Apply(a.ctx, a.Options, nil, agreed); err != nil {
+	if _, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil); err != nil {
 		t.Fatalf("going on: %v", err)
 	}
 	w.settled()
@@ -191,14 +192,14 @@ func killedLiving(t *testing.T, most int) {
 		a := w.attempt(t.Context())
 		started, begun := 0, false
 		a.Begin = func(string, *plan.ExecutionGraph) { begun = true }
-		a.Sink = func(ev engine.Event) {
+		a.Event = func(ev engine.Event) {
 			if ev.Status == engine.Started {
 				if started++; started == m {
 					a.kill()
 				}
 			}
 		}
-		if _, err := app.Apply(a.ctx, a.Options, nil, agreed); err == nil {
+		if _, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil); err == nil {
 			t.Fatal("the killed run ended well")
 		}
 		chronicle.apart(t)
@@ -225,7 +226,7 @@ func TestFaultsLostLiving(t *testing.T) {
 			}
 			return fault.Transient(fmt.Errorf("%s: %w", h.Name, runnertest.ErrLost))
 		}
-		if _, err := app.Apply(a.ctx, a.Options, nil, agreed); err != nil && !errors.Is(err, runnertest.ErrLost) {
+		if _, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil); err != nil && !errors.Is(err, runnertest.ErrLost) {
 			t.Errorf("failed for another reason: %v", err)
 		}
 		chronicle.apart(t)

@@ -82,7 +82,7 @@ func agreed(context.Context, *app.Proposal) error { return nil }
 func (w *world) apply() {
 	w.Helper()
 	a := w.attempt(w.Context())
-	if _, err := app.Apply(a.ctx, a.Options, nil, agreed); err != nil {
+	if _, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil); err != nil {
 		w.Fatalf("apply: %v", err)
 	}
 }
@@ -92,7 +92,7 @@ func (w *world) proposal() *app.Proposal {
 	w.Helper()
 	before, objects := w.snapshot(), w.everything()
 	a := w.attempt(w.Context())
-	p, err := app.PlanApply(a.ctx, a.Options)
+	p, err := a.App.PlanApply(a.ctx, a.Request, a.Observer)
 	if err != nil {
 		w.Fatalf("plan: %v", err)
 	}

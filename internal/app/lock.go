@@ -35,17 +35,73 @@ func (s *session) makeDir() error {
 	return fault.Advise(err, "choose another directory: --workdir DIR")
 }
 
+// work is a session with what is remembered of the cluster open. It must be closed.
+type work struct {
+	*session
+	records *records
+	holder  runner.Holder // of the locks of hosts; its zero value where the lock of the cluster is not held
+	ends    []func()      // what is to be done when it is closed, the last first
+}
+
+// working is a session with its records.
+func (s *session) working(is store.Store, h runner.Holder) *work {
+	return &work{s, &records{is, s.use, s.dir, s.config.Metadata.Name}, h, []func(){func() { _ = is.Close() }}} // all was committed
+}
+
+// begin opens the records of a cluster and takes its lock.
+func (a *App) begin(ctx context.Context, r Request, o Observer) (*work, error) {
+	s, err := a.open(ctx, r, o)
+	if err != nil {
+		return nil, err
+	}
+	return s.lock()
+}
+
+// made opens the records of a cluster that was made, without the lock.
+func (s *session) made() (*work, error) {
+	is, err := s.recorded(s.config.Metadata.Name, s.dir)
+	if err != nil {
+		return nil, err
+	}
+	w := s.working(is.Store, runner.Holder{})
+	if err = w.checkMade(); err != nil {
+		w.close()
+	}
+	return w, err
+}
+
+// checkMade refuses to look at a cluster that was not made.
+func (w *work) checkMade() error {
+	applied, err := w.records.Applied()
+	if err == nil && applied == nil {
+		err = w.noCluster(w.config.Metadata.Name)
+	}
+	return err
+}
+
+// close ends all that was begun with the work.
+func (w *work) close() {
+	for _, end := range slices.Backward(w.ends) {
+		end()
+	}
+}
+
 // lock takes the cluster for this process. The kernel lets go of it when the
 // process ends, however it ends.
-func (s *session) lock() error {
+func (s *session) lock() (_ *work, err error) {
 	if err := s.makeDir(); err != nil {
-		return err
+		return nil, err
 	}
 	path := filepath.Join(s.dir, "lock")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return durable.Advise(fmt.Errorf("locking the cluster: %w", err))
+		return nil, durable.Advise(fmt.Errorf("locking the cluster: %w", err))
 	}
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
 	for range 10 { // a look at the lock holds it for a moment
 		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
 			break
@@ -53,34 +109,35 @@ func (s *session) lock() error {
 		time.Sleep(20 * time.Millisecond)
 	}
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		f.Close()
 		err := fmt.Errorf("another kubexm is at work on cluster %s", s.config.Metadata.Name)
 		if held := s.heldBy(); held != nil {
 			err = fmt.Errorf("%w: %s", err, held)
 		}
-		return fault.Advise(err, "wait until it has ended")
+		return nil, fault.Advise(err, "wait until it has ended")
+	}
+	var who runner.Holder
+	if err == nil {
+		who, err = take(f, s.config.Metadata.Name)
 	}
 	if err != nil {
-		f.Close()
-		return fmt.Errorf("locking %s: %w", path, err)
+		return nil, durable.Advise(fmt.Errorf("locking %s: %w", path, err))
 	}
-	if s.holder, err = take(f); err != nil {
-		f.Close()
-		return durable.Advise(fmt.Errorf("locking %s: %w", path, err))
-	}
-	s.release, s.alone = func() { f.Close() }, true
-	if err = s.remember(true); err == nil {
-		err = s.records.Lease(leaseCluster, holder(), 0) // the kernel guards it
-	}
+	is, err := s.app.openRecords(s.dir, true, true)
 	if err != nil {
-		s.close()
+		return nil, err
 	}
-	return err
+	if err = is.Lease(leaseCluster, holder(), 0); err != nil { // the kernel guards it
+		_ = is.Close()
+		return nil, err
+	}
+	w := s.working(is, who)
+	w.ends = append([]func(){func() { f.Close() }}, append(w.ends, func() { _ = is.Release(leaseCluster, holder()) })...) // the next one takes it in any case
+	return w, nil
 }
 
 // take writes into the lock file whose it is now. The token for the locks of hosts stays the same: that of a run which
 // was killed is this one's, as the kernel gives the file to nobody else. But a copy of the file is another one.
-func take(f *os.File) (runner.Holder, error) {
+func take(f *os.File, cluster string) (runner.Holder, error) {
 	var is unix.Stat_t
 	text, err1 := io.ReadAll(f)
 	if err := errors.Join(err1, unix.Fstat(int(f.Fd()), &is)); err != nil {
@@ -103,7 +160,7 @@ func take(f *os.File) (runner.Holder, error) {
 	if err != nil {
 		machine = "an unnamed machine"
 	}
-	return runner.Holder{Token: token, Known: true, Who: fmt.Sprintf("%s on %s, %s", userName(), machine, who)}, nil
+	return runner.Holder{Cluster: cluster, Token: token, Known: true, Who: fmt.Sprintf("%s on %s, %s", userName(), machine, who)}, nil
 }
 
 // userName is who runs kubexm, by name where there is one.
@@ -114,55 +171,50 @@ func userName() string {
 	return fmt.Sprintf("user %d", os.Getuid())
 }
 
-// lockHosts takes the locks of all hosts that are connected and that kubexm has worked on, for what is about to change
-// them, and keeps all locks until the session is closed. Others have to be found fit before they are touched.
-func (s *session) lockHosts(ctx context.Context) error {
-	if !s.exclusive {
-		return nil
-	}
+// lock takes the locks of all hosts that are connected and that kubexm has worked on, for what is about to change
+// them, and keeps all locks until the connections are closed. Others have to be found fit before they are touched: lockFresh.
+func (f *fleet) lock(ctx context.Context, h runner.Holder) error {
 	renewal, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var renewing sync.WaitGroup
-	renewing.Go(func() { s.renew(renewal) })
-	release := s.release
-	s.release = func() {
+	f.holder = h
+	renewing.Go(func() { f.renew(renewal) })
+	f.unlock = func() {
 		stop()
 		renewing.Wait()
-		_ = s.eachConnected(context.WithoutCancel(ctx), unlockTime, func(ctx context.Context, r *runner.Runner) error { return r.Unlock(ctx, s.holder.Token) }) // it expires
-		release()
+		_ = f.eachConnected(context.WithoutCancel(ctx), unlockTime, func(ctx context.Context, r *runner.Runner) error { return r.Unlock(ctx, h.Token) }) // it expires
 	}
-	s.holder.Cluster = s.config.Metadata.Name
-	return s.takeLocks(ctx, s.holder)
+	return f.takeLocks(ctx, h)
 }
 
-// lockFresh takes the locks of all hosts that lockHosts has left alone, too.
-func (s *session) lockFresh(ctx context.Context) error {
-	if !s.exclusive {
+// lockFresh takes the locks of all hosts that lock has left alone, too, if it took any.
+func (f *fleet) lockFresh(ctx context.Context) error {
+	if f.unlock == nil {
 		return nil
 	}
-	h := s.holder
+	h := f.holder
 	h.Known = false
-	return s.takeLocks(ctx, h)
+	return f.takeLocks(ctx, h)
 }
 
 // takeLocks asks all hosts for their locks. Only another holder is an error: a host that is down must not stop what does
 // not need it, nor a full disk what makes room.
-func (s *session) takeLocks(ctx context.Context, h runner.Holder) error {
+func (f *fleet) takeLocks(ctx context.Context, h runner.Holder) error {
 	var other error
-	for _, e := range s.eachConnected(ctx, patience, func(ctx context.Context, r *runner.Runner) error { return r.Lock(ctx, h) }) {
+	for _, e := range f.eachConnected(ctx, patience, func(ctx context.Context, r *runner.Runner) error { return r.Lock(ctx, h) }) {
 		if held := (*runner.HeldError)(nil); errors.As(e, &held) {
-			other = fmt.Errorf("another kubexm is at work on cluster %s: %s (its lock is on host %s)", s.config.Metadata.Name, held.Who, e.Host)
+			other = fmt.Errorf("another kubexm is at work on cluster %s: %s (its lock is on host %s)", f.of.config.Metadata.Name, held.Who, e.Host)
 		} else if !isDown(e.Err) {
-			s.notice("warning: the cluster is not locked against another kubexm: %v", e)
+			f.of.notice("warning: the cluster is not locked against another kubexm: %v", e)
 		}
 	}
-	return fault.Advise(other, "wait until it has ended; the lock of one that was killed expires after a minute, or is removed by: kubexm unlock"+s.Which())
+	return fault.Advise(other, "wait until it has ended; the lock of one that was killed expires after a minute, or is removed by: kubexm unlock"+f.of.Which())
 }
 
 // unlockTime is how long a host may take to remove its lock.
 const unlockTime = 10 * time.Second
 
 // renew renews the locks until it is stopped. Where that fails, the run goes on: the host may be down for a while.
-func (s *session) renew(ctx context.Context) {
+func (f *fleet) renew(ctx context.Context) {
 	const every = runner.LockTime / 3
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -173,10 +225,10 @@ func (s *session) renew(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		for _, e := range s.eachConnected(ctx, every, func(ctx context.Context, r *runner.Runner) error { return r.Lock(ctx, s.holder) }) {
+		for _, e := range f.eachConnected(ctx, every, func(ctx context.Context, r *runner.Runner) error { return r.Lock(ctx, f.holder) }) {
 			if held := (*runner.HeldError)(nil); errors.As(e, &held) && !lost[e.Host] {
 				lost[e.Host] = true
-				s.notice("warning: %s was taken over: %s", e.Host, held)
+				f.of.notice("warning: %s was taken over: %s", e.Host, held)
 			}
 		}
 	}
@@ -185,24 +237,24 @@ func (s *session) renew(ctx context.Context) {
 // Locked is a host with the lock of somebody.
 type Locked struct{ Host, Who string }
 
-// Unlock removes the locks of all hosts that can be reached, whosever they are, if sure agrees. It is for those of runs
-// that were killed, before they expire.
-func Unlock(ctx context.Context, o Options, sure func([]Locked) error) ([]Locked, error) {
-	s, err := open(ctx, &o)
+// Unlock removes the locks of all hosts that can be reached, whosever they are, if MayUnlock agrees. It is for those of
+// runs that were killed, before they expire.
+func (a *App) Unlock(ctx context.Context, r Request, o Observer) ([]Locked, error) {
+	s, err := a.open(ctx, r, o)
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
 	if err := s.makeDir(); err != nil {
 		return nil, err
 	}
-	failed := s.dialAll(ctx)
+	f, failed := s.dialAll(ctx)
+	defer f.hangUp()
 	var all []Locked
-	failed = append(failed, s.eachConnected(ctx, patience, func(ctx context.Context, r *runner.Runner) error {
+	failed = append(failed, f.eachConnected(ctx, patience, func(ctx context.Context, r *runner.Runner) error {
 		by, err := r.LockedBy(ctx)
 		if by.Token != "" {
-			s.mu.Lock()
-			defer s.mu.Unlock()
+			f.mu.Lock()
+			defer f.mu.Unlock()
 			all = append(all, Locked{r.Host, by.Who})
 		}
 		return err
@@ -217,10 +269,13 @@ func Unlock(ctx context.Context, o Options, sure func([]Locked) error) ([]Locked
 	if len(all) == 0 {
 		return nil, nil
 	}
-	if err := sure(all); err != nil {
+	if s.MayUnlock == nil {
+		return nil, errUnasked
+	}
+	if err := s.MayUnlock(ctx, all); err != nil {
 		return nil, err
 	}
-	failed = s.eachConnected(ctx, patience, func(ctx context.Context, r *runner.Runner) error {
+	failed = f.eachConnected(ctx, patience, func(ctx context.Context, r *runner.Runner) error {
 		if !slices.ContainsFunc(all, func(l Locked) bool { return l.Host == r.Host }) {
 			return nil
 		}
@@ -228,6 +283,9 @@ func Unlock(ctx context.Context, o Options, sure func([]Locked) error) ([]Locked
 	})
 	return all, joined(failed)
 }
+
+// errUnasked is the answer to a question that nobody is there to be asked.
+var errUnasked = fault.Exit(errors.New("this needs a confirmation, and nobody can be asked"), fault.ExitUsage)
 
 // leaseCluster is the lease of who works on the cluster.
 const leaseCluster = "cluster"
@@ -240,7 +298,7 @@ func holder() string {
 
 // heldBy is who works on the cluster; nil: not known.
 func (s *session) heldBy() *store.Held {
-	records, err := s.openRecords(s.dir, false, false)
+	records, err := s.app.openRecords(s.dir, false, false)
 	if err != nil {
 		return nil
 	}

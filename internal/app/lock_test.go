@@ -66,7 +66,8 @@ func TestLocked(t *testing.T) {
 					time.Sleep(runner.LockTime)
 				case "unlocked":
 					b := elsewhere()
-					held, err := app.Unlock(b.ctx, b.Options, func([]app.Locked) error { return nil })
+					b.MayUnlock = func(context.Context, []app.Locked) error { return nil }
+					held, err := b.App.Unlock(b.ctx, b.Request, b.Observer)
 					if err != nil || len(held) != len(w.hosts) || !strings.Contains(held[0].Who, "process ") {
 						t.Errorf("held by %v, %v", held, err)
 					}

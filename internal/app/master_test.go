@@ -1,7 +1,6 @@
 package app_test
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -34,7 +33,7 @@ func (w *world) applyTo(t *testing.T, allow bool) (*attempt, *app.Result, error)
 	t.Helper()
 	a := w.attempt(t.Context())
 	a.AllowMissing = allow
-	res, err := app.Apply(a.ctx, a.Options, nil, func(context.Context, *app.Proposal) error { return nil })
+	res, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil)
 	return a, res, err
 }
 
@@ -56,7 +55,8 @@ func firstMasterDown(t *testing.T, w *world, config string) {
 	if err == nil || !strings.Contains(err.Error(), "host node1: ") || !strings.Contains(fault.Advice(err), "to go on without hosts that are down: --allow-missing") {
 		t.Errorf("unasked: %v, advice %q", err, fault.Advice(err))
 	}
-	status, err := app.Status(t.Context(), w.attempt(t.Context()).Options)
+	look := w.attempt(t.Context())
+	status, err := look.App.Status(look.ctx, look.Request, look.Observer)
 	w.must(err)
 	if len(status.Nodes) != 4 || !strings.Contains(strings.Join(status.Problems, "\n"), "node1: connection lost") {
 		t.Errorf("status: %+v", status)
@@ -64,7 +64,7 @@ func firstMasterDown(t *testing.T, w *world, config string) {
 
 	a := w.attempt(t.Context())
 	a.AllowMissing = true
-	p, err := app.PlanApply(a.ctx, a.Options)
+	p, err := a.App.PlanApply(a.ctx, a.Request, a.Observer)
 	w.must(err)
 	if !p.Empty() || !slices.Equal(p.Missing, []string{"node1"}) {
 		t.Errorf("there is something to do without node1: %+v", p)
@@ -76,7 +76,7 @@ func firstMasterDown(t *testing.T, w *world, config string) {
 	w.configure(strings.Replace(config, "version: v1.37.1", `version: v1.37.1, apiServer: {extraArgs: {profiling: "false"}}`, 1))
 	a = w.attempt(t.Context())
 	a.AllowMissing = true
-	p, err = app.PlanApply(a.ctx, a.Options)
+	p, err = a.App.PlanApply(a.ctx, a.Request, a.Observer)
 	w.must(err)
 	if len(p.Restarts) != 1 || p.Restarts[0].Service != "kube-apiserver" || !slices.Equal(slices.Sorted(slices.Values(p.Restarts[0].Hosts)), []string{"node2", "node3"}) {
 		t.Errorf("restarts: %+v", p.Restarts)
@@ -137,14 +137,14 @@ func TestMasterDiesInApply(t *testing.T) {
 		w.configure(strings.Replace(row9(t), "network:", "dns: {coredns: {replicas: 3}}\n  network:", 1))
 		a := w.attempt(t.Context())
 		died := false
-		a.Sink = func(ev engine.Event) {
+		a.Event = func(ev engine.Event) {
 			if !died && ev.What == "apply coredns" && ev.Status == engine.Started {
 				died = true
 				w.down(w.hosts["node1"])
 				a.hangUp()
 			}
 		}
-		_, err = app.Apply(a.ctx, a.Options, nil, func(context.Context, *app.Proposal) error { return nil })
+		_, err = a.App.Apply(a.ctx, a.Request, a.Observer, nil)
 		if err != nil || !died {
 			t.Errorf("died: %t, %v", died, err)
 		}

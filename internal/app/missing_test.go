@@ -4,8 +4,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/kubexm/kubexm/internal/app"
 )
 
 // TestMissing makes a cluster without a worker that is down, and adds it when it is back.
@@ -36,7 +34,7 @@ func missing(t *testing.T, w *world) {
 		}
 	}
 	without(func(a *attempt) {
-		graph, err := app.Plan(a.ctx, a.Options, "create")
+		graph, err := a.App.Plan(a.ctx, a.Request, a.Observer, "create")
 		w.must(err)
 		if hosts := graph.Hosts(); slices.Contains(hosts, "node3") {
 			t.Errorf("planned on %s", hosts)
@@ -49,7 +47,7 @@ func missing(t *testing.T, w *world) {
 			if n == 1 && res.Summary.OK != res.Summary.Total {
 				t.Errorf("second run: %+v", res.Summary)
 			}
-			runs, err := app.Runs(&a.Options)
+			runs, err := a.App.Runs(a.Request)
 			w.must(err)
 			for what, missing := range map[string][]string{"result": res.Missing, "record": runs[len(runs)-1].Missing} {
 				if !slices.Equal(missing, []string{"node3"}) {
@@ -67,7 +65,8 @@ func missing(t *testing.T, w *world) {
 	if _, err := w.attempt(t.Context()).create(); err == nil {
 		t.Error("made without a host, unasked")
 	}
-	status, err := app.Status(t.Context(), w.attempt(t.Context()).Options)
+	look := w.attempt(t.Context())
+	status, err := look.App.Status(look.ctx, look.Request, look.Observer)
 	w.must(err)
 	if status.Healthy || !strings.Contains(strings.Join(status.Problems, "\n"), "node3") {
 		t.Errorf("problems: %q", status.Problems)

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/kubexm/kubexm/internal/app"
-	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/preflight"
 	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
@@ -38,14 +38,13 @@ func TestOffline(t *testing.T) {
 				return true
 			})
 			w := newWorld(t, row(t, name), u.Mirrors()+"    offline: true\n")
-			res, err := app.Import(t.Context(), app.Options{Workdir: w.dir}, []string{bundle}, "")
+			res, err := (&app.App{Workdir: w.dir}).Import(t.Context(), app.Request{}, app.Observer{}, []string{bundle}, "")
 			if err != nil || len(res.Imported) != 1 || res.Imported[0].Added == 0 {
 				t.Fatalf("import: %+v, %v", res, err)
 			}
-			o := app.Options{File: w.file, Workdir: w.dir, Here: resolver(true)}
-			d, err := app.NewDownload(t.Context(), o, app.Selection{Archs: []string{"amd64"}, Systems: []string{"debian12"}})
+			d, err := (&app.App{Workdir: w.dir, Here: resolver(true)}).NewDownload(t.Context(), app.Request{File: w.file}, app.Observer{}, app.Selection{Archs: []string{"amd64"}, Systems: []string{"debian12"}})
 			w.must(err)
-			if res, err = d.Run(app.Bundle{})(t.Context(), o); err != nil || res.Summary.OK != res.Summary.Total {
+			if res, err = d.Run(app.Bundle{})(t.Context(), app.Request{}, app.Observer{}); err != nil || res.Summary.OK != res.Summary.Total {
 				t.Errorf("download of what is there: %+v, %v", res, err)
 			}
 			for _, h := range w.hosts {
@@ -71,13 +70,13 @@ func resolver(offline bool) *runnertest.Host {
 func packed(t *testing.T, config string, systems ...string) string {
 	t.Helper()
 	dir := t.TempDir()
-	o := app.Options{File: filepath.Join(dir, "cluster.yaml"), Workdir: dir, Here: resolver(false)}
+	r := app.Request{File: filepath.Join(dir, "cluster.yaml")}
 	bundle := filepath.Join(dir, "bundle.tar.zst")
-	err := os.WriteFile(o.File, []byte(config), 0o600)
+	err := os.WriteFile(r.File, []byte(config), 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := app.NewDownload(t.Context(), o, app.Selection{Archs: []string{"amd64"}, Systems: systems})
+	d, err := (&app.App{Workdir: dir, Here: resolver(false)}).NewDownload(t.Context(), r, app.Observer{}, app.Selection{Archs: []string{"amd64"}, Systems: systems})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +85,7 @@ func packed(t *testing.T, config string, systems ...string) string {
 			t.Errorf("before: %+v", i)
 		}
 	}
-	res, err := d.Run(app.Bundle{File: bundle})(t.Context(), o)
+	res, err := d.Run(app.Bundle{File: bundle})(t.Context(), r, app.Observer{})
 	if err != nil || len(res.Bundle) != 1 || res.Summary.Changed != len(d.Items)+1 {
 		t.Fatalf("download: %+v, %v", res, err)
 	}
@@ -152,15 +151,15 @@ func TestOfflineWithGaps(t *testing.T) {
 		same(t, what+": hosts", before, w.snapshot())
 	}
 	tell("nothing is there", true)
-	_, err := app.Import(t.Context(), app.Options{Workdir: w.dir}, []string{packed(t, row(t, "row1")+u.Mirrors())}, "")
+	_, err := (&app.App{Workdir: w.dir}).Import(t.Context(), app.Request{}, app.Observer{}, []string{packed(t, row(t, "row1")+u.Mirrors())}, "")
 	w.must(err)
 	tell("packages of the operating system are missing", false)
 	w.hosts["node1"].Put("/etc/os-release", "ID=debian\nVERSION_ID=99\nPRETTY_NAME=\"Debian 99\"\n", 0o644)
 	before = w.snapshot()
-	is, err := app.Preflight(t.Context(), app.Options{File: w.file, Workdir: w.dir, Dial: w.attempt(t.Context()).Dial})
+	is, err := (&app.App{Workdir: w.dir, Dial: w.attempt(t.Context()).Dial}).Preflight(t.Context(), app.Request{File: w.file}, app.Observer{})
 	w.must(err)
 	for _, f := range is.Findings {
-		if f.Severity == cluster.SeverityError {
+		if f.Severity == preflight.SeverityError {
 			fmt.Fprintf(&text, "== preflight of another system\n%s: found %s; fix: %s\n", f.Check, f.Found, f.Fix)
 		}
 	}

@@ -3,11 +3,7 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
@@ -19,20 +15,19 @@ import (
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/task"
 	"github.com/kubexm/kubexm/pkg/util/fault"
-	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 // here runs commands on this machine.
-func (o *Options) here() *runner.Runner {
-	if o.Here != nil {
-		return runner.New(plan.Control, o.Here)
+func (a *App) here() *runner.Runner {
+	if a.Here != nil {
+		return runner.New(plan.Control, a.Here)
 	}
 	return runner.New(plan.Control, connector.Local())
 }
 
 // packageSets finds out which packages hosts would be asked to have if each of the selected systems
 // were theirs, for each of their architectures.
-func (o *Options) packageSets(ctx context.Context, store *resource.Store, sel Selection, clusters []*cluster.Cluster) ([]resource.PackageSet, error) {
+func (u *use) packageSets(ctx context.Context, store *resource.Store, sel Selection, clusters []*cluster.Cluster) ([]resource.PackageSet, error) {
 	var sets []resource.PackageSet
 	for _, name := range sel.Systems {
 		sys, err := distro.Find(name)
@@ -47,8 +42,8 @@ func (o *Options) packageSets(ctx context.Context, store *resource.Store, sel Se
 			if len(names[arch]) == 0 {
 				continue
 			}
-			o.notice("looking for the packages of %s %s, and what they depend on", name, arch)
-			set, err := store.ResolvePackages(ctx, o.here(), name, arch, names[arch], sel.Refresh)
+			u.notice("looking for the packages of %s %s, and what they depend on", name, arch)
+			set, err := store.ResolvePackages(ctx, u.app.here(), name, arch, names[arch], sel.Refresh)
 			if err != nil {
 				return nil, err
 			}
@@ -79,70 +74,6 @@ func askedFor(c *cluster.Cluster, sys distro.System, names map[string][]string) 
 		slices.Sort(names[arch])
 		names[arch] = slices.Compact(names[arch])
 	}
-}
-
-// tryPackages finds what hosts without a network lack and the store has not either.
-func (s *session) tryPackages(ctx context.Context) ([]cluster.Finding, error) {
-	if !s.config.Spec.Source.Offline || slices.Contains(s.SkipPreflight, cluster.PackagesCheck) {
-		return nil, nil
-	}
-	var all errgroup.Group
-	all.SetLimit(connecting)
-	hosts := slices.DeleteFunc(s.cluster.All(), func(h string) bool { return s.cluster.Facts[h] == nil || s.hosts[h] == nil })
-	found := make([]cluster.Finding, len(hosts))
-	for i, h := range hosts {
-		all.Go(func() (err error) { found[i], err = s.lackedPackages(ctx, h); return err })
-	}
-	if err := all.Wait(); err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(found, func(f cluster.Finding) bool { return f.Found == "" }), nil
-}
-
-// lackedPackages asks one host.
-func (s *session) lackedPackages(ctx context.Context, host string) (cluster.Finding, error) {
-	var lacked []string
-	f := cluster.Finding{Host: host, Check: cluster.PackagesCheck, Severity: cluster.SeverityError, Needed: "the packages on the host, or in the store, as nothing is downloaded"}
-	for _, st := range task.Packages(s.cluster, host) {
-		p, ok := step.Unwrap(st).(step.Packages)
-		if !ok {
-			continue
-		}
-		missing, err := p.Missing(ctx, s.hosts[host])
-		if err != nil {
-			return f, fmt.Errorf("host %s: %w", host, err)
-		}
-		if missing, err = p.From.Lacks(missing); err != nil { // damaged
-			f.Found, f.Fix = err.Error(), fault.Advice(err)
-			return f, nil
-		}
-		lacked = append(lacked, missing...)
-	}
-	if lacked == nil {
-		return f, nil
-	}
-	system, arch := s.cluster.Repository(host).System, s.cluster.Arch(host)
-	f.Found = fmt.Sprintf("no %s on the host, nor for %s %s in the store", human.Names(lacked, 10), s.cluster.FactsOf(host).OSName, arch)
-	f.Fix = "install them by hand: the store cannot hold packages for this system"
-	if system != "" {
-		f.Fix = "on a machine with internet: kubexm download" + s.which() + " --os " + system + " --arch " + arch + " --export; copy its file here, then: kubexm import FILE" + s.where()
-	}
-	return f, nil
-}
-
-// systems are the flags that name the operating systems of the hosts, where their packages come from the store and it can hold them.
-func (s *session) systems() string {
-	var all []string
-	for _, h := range s.cluster.All() {
-		if from := s.cluster.Repository(h); from != nil && from.System != "" {
-			all = append(all, from.System)
-		}
-	}
-	slices.Sort(all)
-	if all = slices.Compact(all); all == nil {
-		return ""
-	}
-	return " --os " + strings.Join(all, ",")
 }
 
 // keptPackages are the packages that stay when the store is pruned: of the selected systems, or all that the lock

@@ -32,7 +32,7 @@ func TestPackagesOfAnyCluster(t *testing.T) {
 		"rocky9":   "chrony conntrack-tools ebtables ethtool haproxy iproute ipset iptables ipvsadm keepalived kmod nftables nginx nginx-mod-stream socat tzdata",
 	} {
 		here := &asked{}
-		_, err := app.NewDownload(t.Context(), app.Options{Workdir: t.TempDir(), Here: here}, app.Selection{
+		_, err := (&app.App{Workdir: t.TempDir(), Here: here}).NewDownload(t.Context(), app.Request{}, app.Observer{}, app.Selection{
 			Kubernetes: []string{config.DefaultKubernetes()}, Systems: []string{system}, Archs: []string{"arm64"},
 		})
 		if !errors.Is(err, errAsked) || !slices.ContainsFunc(here.scripts, func(s string) bool { return strings.Contains(s, want) }) {

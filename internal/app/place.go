@@ -11,16 +11,15 @@ import (
 )
 
 // apiPlace is plan.API: it reaches the API server of each master through the connection to that master.
-type apiPlace struct{ session *session }
+type apiPlace struct{ *site }
 
 func (apiPlace) Exec(context.Context, connector.Cmd) error {
 	return errors.New("the API is no machine that runs commands")
 }
 
 func (p apiPlace) Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	c := p.session.cluster
-	for _, m := range c.Masters() {
-		if r := p.session.hosts[m]; r != nil && c.APIAddress(m) == address {
+	for _, m := range p.cluster.Masters() {
+		if r := p.hosts[m]; r != nil && p.cluster.APIAddress(m) == address {
 			return r.Dial(ctx, network, address)
 		}
 	}

@@ -8,84 +8,39 @@ import (
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
-	"github.com/kubexm/kubexm/pkg/cluster"
-	"github.com/kubexm/kubexm/pkg/pki"
-	"github.com/kubexm/kubexm/pkg/plan"
-	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/preflight"
+	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 // Fitness is what the preflight found.
 type Fitness struct {
-	Cluster  string            `json:"cluster"`
-	Fit      bool              `json:"fit"`      // no finding is an error
-	Hosts    int               `json:"hosts"`    // of the configuration
-	Checks   []string          `json:"checks"`   // that were made
-	Findings []cluster.Finding `json:"findings"` // errors first
-}
-
-// PreflightError is what makes hosts unfit, and what else was found.
-type PreflightError struct{ Findings []cluster.Finding }
-
-// Summary counts what was found: "2 errors and 1 warning".
-func Summary(findings []cluster.Finding) string {
-	var errs, warnings int
-	for _, f := range findings {
-		if f.Severity == cluster.SeverityError {
-			errs++
-		} else {
-			warnings++
-		}
-	}
-	switch {
-	case warnings == 0:
-		return human.Count(errs, "error")
-	case errs == 0:
-		return human.Count(warnings, "warning")
-	}
-	return human.Count(errs, "error") + " and " + human.Count(warnings, "warning")
-}
-
-// Title says what the matter is, without the findings.
-func (e *PreflightError) Title() string {
-	return "the machines are not fit: " + Summary(e.Findings) + "; nothing has been touched"
-}
-
-func (e *PreflightError) Error() string {
-	var b strings.Builder
-	b.WriteString(e.Title() + ":")
-	for _, f := range e.Findings {
-		check := f.Check
-		if f.Severity == cluster.SeverityWarning {
-			check += " (warning)"
-		}
-		fmt.Fprintf(&b, "\n  %s  %s: found %s; needed: %s; fix: %s", f.Host, check, f.Found, f.Needed, f.Fix)
-	}
-	return b.String()
-}
-
-// Unfit is the error of findings, nil when none is one.
-func Unfit(findings []cluster.Finding) error {
-	if !slices.ContainsFunc(findings, func(f cluster.Finding) bool { return f.Severity == cluster.SeverityError }) {
-		return nil
-	}
-	err := fault.Advise(&PreflightError{findings}, "fix the hosts, or skip a check with --skip-preflight=NAME")
-	return fault.Exit(err, fault.ExitPreflight)
+	Cluster  string              `json:"cluster"`
+	Fit      bool                `json:"fit"`      // no finding is an error
+	Hosts    int                 `json:"hosts"`    // of the configuration
+	Checks   []string            `json:"checks"`   // that were made
+	Findings []preflight.Finding `json:"findings"` // errors first
 }
 
 // Preflight checks whether a cluster can be made of its machines. One that cannot be
 // reached is a finding, too. Of machines nothing is changed, and no lock is taken.
-func Preflight(ctx context.Context, o Options) (*Fitness, error) {
-	s, err := open(ctx, &o)
+func (a *App) Preflight(ctx context.Context, r Request, o Observer) (*Fitness, error) {
+	opened, err := a.open(ctx, r, o)
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
-	if err := s.makeDir(); err != nil {
+	if err := opened.makeDir(); err != nil {
 		return nil, err
 	}
-	failed, err := s.reach(ctx)
+	w := &work{session: opened}
+	if is, err := a.openRecords(w.dir, true, false); err != nil {
+		w.notice(unkept, err)
+	} else {
+		w = opened.working(is, runner.Holder{})
+	}
+	defer w.close()
+	s, failed, err := w.reach(ctx, false, v1alpha1.Source{Offline: true})
 	if err != nil {
 		return nil, err
 	}
@@ -97,85 +52,42 @@ func Preflight(ctx context.Context, o Options) (*Fitness, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	is := &Fitness{Cluster: s.config.Metadata.Name, Hosts: len(s.config.Spec.Hosts), Findings: []cluster.Finding{}}
+	is := &Fitness{Cluster: s.config.Metadata.Name, Hosts: len(s.config.Spec.Hosts), Findings: []preflight.Finding{}}
 	for _, e := range failed {
-		severity := cluster.SeverityError
+		severity := preflight.SeverityError
 		if slices.Contains(s.cluster.Missing(), e.Host) {
-			severity = cluster.SeverityWarning
+			severity = preflight.SeverityWarning
 		}
-		is.Findings = append(is.Findings, cluster.Finding{
+		is.Findings = append(is.Findings, preflight.Finding{
 			Host: e.Host, Check: "connectivity", Found: e.Err.Error(), Needed: "an SSH login with root privileges",
 			Severity: severity, Fix: cmp.Or(fault.Advice(e.Err), "check that the machine is up and lets you log in"),
 		})
 	}
-	found, err := s.findings(ctx)
+	found, err := s.findings(ctx, false)
 	if err != nil {
 		return nil, err
 	}
 	is.Findings = append(is.Findings, found...)
-	is.Checks = slices.DeleteFunc(cluster.CheckNames(), func(name string) bool { return slices.Contains(o.SkipPreflight, name) })
-	is.Fit = Unfit(is.Findings) == nil
+	is.Checks = slices.DeleteFunc(preflight.Names(), func(name string) bool { return slices.Contains(r.SkipPreflight, name) })
+	is.Fit = preflight.Unfit(is.Findings) == nil
 	return is, s.cluster.Err()
 }
 
-// findings are what the facts of the hosts tell, an external etcd, and where nothing is to be fetched the store.
-func (s *session) findings(ctx context.Context) ([]cluster.Finding, error) {
-	_, err := s.cluster.Certs.RecordedID()
-	if err := cmp.Or(err, s.cluster.Certs.Check(pki.Kubernetes)); err != nil {
-		return nil, err // no machine is at fault
+// findings are what there is to be found out.
+func (s *site) findings(ctx context.Context, built bool) ([]preflight.Finding, error) {
+	look := &preflight.Look{
+		Cluster: s.cluster, Hosts: s.hosts, Skip: s.SkipPreflight, Offline: s.config.Spec.Source.Offline || built, Which: s.which(), Where: s.where(),
 	}
-	lacked, err := s.tryPackages(ctx)
-	all := slices.Concat(s.cluster.Preflight(s.SkipPreflight), s.tryEtcd(ctx), s.tryStore(ctx), lacked)
-	cluster.SortFindings(all)
-	return all, err
-}
-
-// tryStore finds what the store lacks where nothing is to be fetched.
-func (s *session) tryStore(ctx context.Context) []cluster.Finding {
-	if !s.config.Spec.Source.Offline && !s.built || slices.Contains(s.SkipPreflight, cluster.StoreCheck) {
-		return nil
-	}
-	var missing []string
-	items, err := needed(s.cluster)
-	if err == nil {
-		var stock []resource.Stock
-		stock, err = s.cluster.Store.Look(ctx, items, false)
-		for _, i := range stock {
-			if !i.There {
-				missing = append(missing, i.String())
-			}
-		}
-	}
-	found := cluster.Finding{
-		Host: plan.Control, Check: cluster.StoreCheck, Severity: cluster.SeverityError, Needed: "everything that the cluster needs, as nothing is downloaded",
-		Fix: "on a machine with internet: kubexm download" + s.which() + s.systems() + " --export; copy its file here, then: kubexm import FILE" + s.where(),
-	}
-	switch {
-	case err != nil:
-		found.Found, found.Fix = err.Error(), cmp.Or(fault.Advice(err), "kubexm download --verify checks the whole store")
-	case missing == nil:
-		return nil
-	default:
-		found.Found = "not in the store: " + human.Names(missing, 20)
-	}
-	return []cluster.Finding{found}
+	return look.Findings(ctx)
 }
 
 // tryPorts lets hosts try the ports of each other that they need.
-func (s *session) tryPorts(ctx context.Context) []*HostError {
-	if slices.Contains(s.SkipPreflight, cluster.Reachability) {
+func (s *site) tryPorts(ctx context.Context) []*HostError {
+	if slices.Contains(s.SkipPreflight, preflight.Reachability) {
 		return nil
 	}
 	return s.each(func(h *v1alpha1.Host) error {
-		links := s.cluster.Links(h.Name)
-		facts := s.cluster.Facts[h.Name]
-		addresses := make([]string, 0, len(links)+1)
-		for _, l := range links {
-			addresses = append(addresses, s.cluster.LinkAddress(l))
-		}
-		if vip := s.cluster.VIPAddress(h.Name); vip != "" {
-			addresses = append(addresses, vip)
-		}
+		addresses, facts := preflight.Addresses(s.cluster, h.Name), s.cluster.Facts[h.Name]
 		if len(addresses) == 0 || facts == nil {
 			return nil
 		}
@@ -188,25 +100,25 @@ func (s *session) tryPorts(ctx context.Context) []*HostError {
 }
 
 // checkSkipped refuses to leave out checks that there are not.
-func (o *Options) checkSkipped() error {
-	for _, name := range o.SkipPreflight {
-		if !slices.Contains(cluster.CheckNames(), name) {
-			return fault.Exit(fmt.Errorf("unknown preflight check %q; there are: %s", name, strings.Join(cluster.CheckNames(), ", ")), fault.ExitUsage)
+func (r *Request) checkSkipped() error {
+	for _, name := range r.SkipPreflight {
+		if !slices.Contains(preflight.Names(), name) {
+			return fault.Exit(fmt.Errorf("unknown preflight check %q; there are: %s", name, strings.Join(preflight.Names(), ", ")), fault.ExitUsage)
 		}
 	}
 	return nil
 }
 
 // preflight stops when a host is not fit; else warnings are told.
-func (s *session) preflight(ctx context.Context) error {
+func (s *site) preflight(ctx context.Context, built bool) error {
 	if failed := s.tryPorts(ctx); len(failed) > 0 {
 		return joined(failed)
 	}
-	found, err := s.findings(ctx)
+	found, err := s.findings(ctx, built)
 	if err != nil {
 		return err
 	}
-	if err := Unfit(found); err != nil {
+	if err := preflight.Unfit(found); err != nil {
 		return err
 	}
 	var warnings []string
@@ -227,7 +139,7 @@ func (s *session) preflight(ctx context.Context) error {
 // checkOwner refuses to work on machines that belong to another cluster, and tells which
 // belong to none. Where the cluster's ID is lost, force takes its name for proof: where there
 // is one, machines of the same name that know another may be somebody else's.
-func (s *session) checkOwner(force bool) (nobodys []string, err error) {
+func (s *site) checkOwner(force bool) (nobodys []string, err error) {
 	id, err := s.cluster.Certs.RecordedID()
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ func TestPreflight(t *testing.T) {
 		look := func() *app.Fitness {
 			t.Helper()
 			a := w.attempt(t.Context())
-			is, err := app.Preflight(a.ctx, a.Options)
+			is, err := a.App.Preflight(a.ctx, a.Request, a.Observer)
 			w.must(err)
 			return is
 		}

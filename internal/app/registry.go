@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
-	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/pipeline"
 	"github.com/kubexm/kubexm/pkg/resource"
@@ -18,38 +16,46 @@ import (
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
-// openRegistry connects to the host of a cluster's private registry, and to no other; enter is open or begin. Only what
-// create has made counts: the authority of the cluster's own is what tells its registry from that of another. The
-// session must be closed.
-func openRegistry(ctx context.Context, o *Options, enter func(context.Context, *Options) (*session, error)) (_ *session, _ *runner.Runner, err error) {
-	s, err := enter(ctx, o)
+// registrySite is a cluster with the host of its private registry connected, and no other; alone: the cluster's lock is
+// taken. Only what create has made counts: the authority of the cluster's own is what tells its registry from that of another.
+func (a *App) registrySite(ctx context.Context, r Request, o Observer, alone bool) (_ *site, _ *runner.Runner, err error) {
+	opened, err := a.open(ctx, r, o)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer func() {
-		if err != nil {
-			s.close()
-		}
-	}()
-	store, err := openStore(filepath.Dir(s.dir), s.source)
+	c, err := opened.planning(nil, v1alpha1.Source{Offline: true})
 	if err != nil {
 		return nil, nil, err
 	}
-	s.cluster = cluster.New(s.config, s.dir, store, nil)
-	s.cluster.Certs.Existing = true
-	host := s.cluster.RegistryHost()
+	c.Certs.Existing = true
+	host := c.RegistryHost()
 	if host == "" {
-		err := fmt.Errorf("cluster %s has no private registry", s.config.Metadata.Name)
+		err := fmt.Errorf("cluster %s has no private registry", c.Name)
 		return nil, nil, fault.Exit(fault.Advise(err, "give a host the role registry, and run kubexm create cluster"), fault.ExitUsage)
 	}
-	if err := s.checkMade(); err != nil {
+	enter := opened.made
+	if alone {
+		enter = opened.lock
+	}
+	w, err := enter()
+	if err != nil {
 		return nil, nil, err
 	}
-	s.cluster.Registry()
-	if err := s.cluster.Err(); err != nil {
-		return nil, nil, fmt.Errorf("the private registry of cluster %s does not exist yet: %w", s.config.Metadata.Name, err)
+	s := &site{w, opened.fleet(), c}
+	w.ends = append(w.ends, s.hangUp)
+	defer func() {
+		if err != nil {
+			w.close()
+		}
+	}()
+	if err := w.checkMade(); err != nil {
+		return nil, nil, err
 	}
-	if err := s.dialer()(ctx, s.cluster.Host(host)); err != nil {
+	c.Registry()
+	if err := c.Err(); err != nil {
+		return nil, nil, fmt.Errorf("the private registry of cluster %s does not exist yet: %w", c.Name, err)
+	}
+	if err := s.dial(ctx, c.Host(host)); err != nil {
 		return nil, nil, &HostError{host, err}
 	}
 	return s, s.hosts[host], nil
@@ -57,8 +63,8 @@ func openRegistry(ctx context.Context, o *Options, enter func(context.Context, *
 
 // PushImages brings images of the store to the cluster's private registry, by default all that the store has.
 // What is there already is left alone. It holds the cluster's lock: delete empties what it fills.
-func PushImages(ctx context.Context, o Options, refs []string) (*Result, error) {
-	s, r, err := openRegistry(ctx, &o, begin)
+func (a *App) PushImages(ctx context.Context, req Request, o Observer, refs []string) (*Result, error) {
+	s, r, err := a.registrySite(ctx, req, o, true)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +89,7 @@ func PushImages(ctx context.Context, o Options, refs []string) (*Result, error) 
 	if len(refs) == 0 {
 		refs = have
 	}
-	if o.DryRun { // the engine takes what cannot be looked at for what steps ahead of it will make
+	if req.DryRun { // the engine takes what cannot be looked at for what steps ahead of it will make
 		at := s.cluster.Registry()
 		at.Dial = r.Dial
 		if _, err := s.cluster.Store.Lacks(ctx, at, refs...); err != nil {
@@ -95,7 +101,7 @@ func PushImages(ctx context.Context, o Options, refs []string) (*Result, error) 
 	if err := s.cluster.Err(); err != nil {
 		return nil, err
 	}
-	return res, o.runOn(ctx, graph, res, func(string) (*runner.Runner, error) { return r, nil })
+	return res, s.runOn(ctx, graph, res, func(string) (*runner.Runner, error) { return r, nil })
 }
 
 // RegistryContent is what is in a private registry.
@@ -105,8 +111,8 @@ type RegistryContent struct {
 }
 
 // ListRegistry tells what is in the cluster's private registry.
-func ListRegistry(ctx context.Context, o Options) (*RegistryContent, error) {
-	s, r, err := openRegistry(ctx, &o, open)
+func (a *App) ListRegistry(ctx context.Context, req Request, o Observer) (*RegistryContent, error) {
+	s, r, err := a.registrySite(ctx, req, o, false)
 	if err != nil {
 		return nil, err
 	}
@@ -135,17 +141,18 @@ type NeededImage struct {
 
 // Images tells what images a cluster needs, which of them are in the store, and which in its private registry. Of hosts whose
 // architecture is not configured it is one of archs, by default amd64. No host but that of the registry is asked.
-func Images(ctx context.Context, o Options, archs []string) (*NeededImages, error) {
+func (a *App) Images(ctx context.Context, r Request, o Observer, archs []string) (*NeededImages, error) {
+	u := &use{a, r, o}
 	sel := Selection{Archs: archs}
-	confs, err := o.selected(&sel)
+	confs, err := u.selected(&sel)
 	if err != nil {
 		return nil, err
 	}
-	store, err := openStore(o.Workdir, v1alpha1.Source{Offline: true})
+	store, err := openStore(a.Workdir, v1alpha1.Source{Offline: true})
 	if err != nil {
 		return nil, err
 	}
-	clusters, err := o.onArchs(confs[0], store, sel.Archs)
+	clusters, err := u.onArchs(confs[0], store, sel.Archs)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +170,7 @@ func Images(ctx context.Context, o Options, archs []string) (*NeededImages, erro
 	}
 	if clusters[0].RegistryHost() != "" {
 		list.Registry = confs[0].Spec.Registry.PrivateRegistry
-		if err := list.look(ctx, o); err != nil {
+		if err := list.look(ctx, u); err != nil {
 			o.notice("warning: the contents of %s cannot be listed: %v", list.Registry, err)
 		}
 	}
@@ -171,8 +178,8 @@ func Images(ctx context.Context, o Options, archs []string) (*NeededImages, erro
 }
 
 // look asks the private registry for the images that are in the store.
-func (l *NeededImages) look(ctx context.Context, o Options) error {
-	s, r, err := openRegistry(ctx, &o, open)
+func (l *NeededImages) look(ctx context.Context, u *use) error {
+	s, r, err := u.app.registrySite(ctx, u.Request, u.Observer, false)
 	if err != nil {
 		return err
 	}

@@ -26,10 +26,10 @@ func TestRegistry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "registry"), "")
 		a := w.attempt(t.Context())
-		if _, err := app.ListRegistry(a.ctx, a.Options); err == nil || !strings.Contains(err.Error(), "there is no cluster") {
+		if _, err := a.App.ListRegistry(a.ctx, a.Request, a.Observer); err == nil || !strings.Contains(err.Error(), "there is no cluster") {
 			t.Errorf("list before create: %v", err)
 		}
-		list, err := app.Images(a.ctx, a.Options, nil)
+		list, err := a.App.Images(a.ctx, a.Request, a.Observer, nil)
 		w.must(err)
 		if slices.ContainsFunc(list.Images, func(i app.NeededImage) bool { return !i.InStore || i.InRegistry != nil }) || len(a.Notices) == 0 {
 			t.Errorf("images before create: %+v, %q", list.Images, a.Notices)
@@ -47,12 +47,12 @@ func TestRegistry(t *testing.T) {
 		golden.File(t, "testdata/registry/pulled.txt", sorted(text.String()))
 
 		a = w.attempt(t.Context())
-		content, err := app.ListRegistry(a.ctx, a.Options)
+		content, err := a.App.ListRegistry(a.ctx, a.Request, a.Observer)
 		w.must(err)
 		out, err := yaml.Marshal(content)
 		w.must(err)
 		golden.File(t, "testdata/registry/list.yaml", string(out))
-		list, err = app.Images(w.attempt(t.Context()).ctx, w.attempt(t.Context()).Options, nil)
+		list, err = a.App.Images(a.ctx, a.Request, a.Observer, nil)
 		w.must(err)
 		if len(list.Images) == 0 || slices.ContainsFunc(list.Images, func(i app.NeededImage) bool { return i.InRegistry == nil || !*i.InRegistry }) {
 			t.Errorf("images after create: %+v", list.Images)
@@ -69,7 +69,7 @@ func TestRegistry(t *testing.T) {
 		for _, dry := range []bool{true, false} {
 			a := w.attempt(t.Context())
 			a.DryRun = dry
-			if _, err := app.PushImages(a.ctx, a.Options, nil); err == nil || !strings.Contains(err.Error(), "connection refused") {
+			if _, err := a.App.PushImages(a.ctx, a.Request, a.Observer, nil); err == nil || !strings.Contains(err.Error(), "connection refused") {
 				t.Errorf("push to a registry that is down, dry %t: %v", dry, err)
 			}
 		}
@@ -82,19 +82,19 @@ func TestRegistry(t *testing.T) {
 // push brings what else the store has, once.
 func (w *world) push(t *testing.T) {
 	a := w.attempt(t.Context())
-	_, err := app.PushImages(a.ctx, a.Options, []string{"registry.k8s.io/pase:3.10.2"})
+	_, err := a.App.PushImages(a.ctx, a.Request, a.Observer, []string{"registry.k8s.io/pase:3.10.2"})
 	if fault.ExitCode(err) != fault.ExitUsage || !strings.Contains(fault.Advice(err), "did you mean registry.k8s.io/pause:3.10") {
 		t.Errorf("an image that is not there: %v, %s", err, fault.Advice(err))
 	}
 	for _, want := range []int{1, 0} {
 		a := w.attempt(t.Context())
-		if res, err := app.PushImages(a.ctx, a.Options, nil); err != nil || res.Summary.Changed != want {
+		if res, err := a.App.PushImages(a.ctx, a.Request, a.Observer, nil); err != nil || res.Summary.Changed != want {
 			t.Errorf("push: %+v, %v; want %d changed", res, err, want)
 		}
 	}
 	w.configure(row(t, "row1"))
 	a = w.attempt(t.Context())
-	if _, err := app.PushImages(a.ctx, a.Options, nil); fault.ExitCode(err) != fault.ExitUsage || !strings.Contains(err.Error(), "has no private registry") {
+	if _, err := a.App.PushImages(a.ctx, a.Request, a.Observer, nil); fault.ExitCode(err) != fault.ExitUsage || !strings.Contains(err.Error(), "has no private registry") {
 		t.Errorf("push to nowhere: %v", err)
 	}
 	w.configure(row(t, "registry"))
@@ -110,16 +110,16 @@ func (w *world) onlyLooks(t *testing.T) {
 	w.must(err)
 	w.must(syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
 	a := w.attempt(t.Context())
-	if _, err := app.PushImages(a.ctx, a.Options, nil); err == nil || !strings.Contains(err.Error(), "another kubexm is at work on cluster") {
+	if _, err := a.App.PushImages(a.ctx, a.Request, a.Observer, nil); err == nil || !strings.Contains(err.Error(), "another kubexm is at work on cluster") {
 		t.Errorf("push beside another: %v", err)
 	}
 	w.must(lock.Close())
 	w.must(os.Rename(keys[0], w.dir+"/keys"))
 	for name, use := range map[string]func() error{
-		"list": func() error { _, err := app.ListRegistry(a.ctx, a.Options); return err },
-		"push": func() error { _, err := app.PushImages(a.ctx, a.Options, nil); return err },
+		"list": func() error { _, err := a.App.ListRegistry(a.ctx, a.Request, a.Observer); return err },
+		"push": func() error { _, err := a.App.PushImages(a.ctx, a.Request, a.Observer, nil); return err },
 		"images": func() error {
-			_, err := app.Images(a.ctx, a.Options, nil)
+			_, err := a.App.Images(a.ctx, a.Request, a.Observer, nil)
 			return errors.Join(err, errors.New(strings.Join(a.Notices, "")))
 		},
 	} {
@@ -162,10 +162,9 @@ func TestRegistryOnNodes(t *testing.T) {
 				u := resourcetest.New()
 				defer u.Close()
 				w = newWorld(t, config, u.Mirrors())
-				o := app.Options{File: w.file, Workdir: w.dir}
-				d, err := app.NewDownload(t.Context(), o, app.Selection{Archs: c.archs})
+				d, err := (&app.App{Workdir: w.dir}).NewDownload(t.Context(), app.Request{File: w.file}, app.Observer{}, app.Selection{Archs: c.archs})
 				w.must(err)
-				_, err = d.Run(app.Bundle{})(t.Context(), o)
+				_, err = d.Run(app.Bundle{})(t.Context(), app.Request{}, app.Observer{})
 				w.must(err)
 			}
 			bubble(t, func(t *testing.T) {
@@ -178,7 +177,7 @@ func TestRegistryOnNodes(t *testing.T) {
 					t.Errorf("second run: %+v, %v", res, err)
 				}
 				same(t, "hosts after the second run", after, w.snapshot())
-				content, err := app.ListRegistry(a.ctx, w.attempt(t.Context()).Options)
+				content, err := a.App.ListRegistry(a.ctx, a.Request, a.Observer)
 				w.must(err)
 				for _, i := range content.Images {
 					if have := w.hosts["node1"].Images()[i.Repository+":"+i.Tag]; have != i.Digest && have != "" || len(i.Archs) != len(c.archs) {

@@ -1,8 +1,11 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +13,7 @@ import (
 	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/util/diff"
+	"github.com/kubexm/kubexm/pkg/util/durable"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
@@ -23,8 +27,8 @@ type Revision struct {
 }
 
 // History lists the configurations that were applied to a cluster, oldest first.
-func History(o *Options) ([]Revision, error) {
-	p, err := o.history()
+func (a *App) History(r Request) ([]Revision, error) {
+	p, err := (&use{app: a, Request: r}).history()
 	if err != nil {
 		return nil, err
 	}
@@ -64,8 +68,8 @@ func differing(was, is []byte) (all []string, err error) {
 // Diff returns how the configuration that a run applied, by default the last one that did, differs from that of
 // another run, or where to is empty from the one of now. Defaults are filled in. Secrets and the contents of files
 // are told by keyed digests.
-func Diff(ctx context.Context, o *Options, from, to string) (string, error) {
-	p, err := o.history()
+func (a *App) Diff(ctx context.Context, r Request, o Observer, from, to string) (string, error) {
+	p, err := (&use{a, r, o}).history()
 	if err != nil {
 		return "", err
 	}
@@ -78,11 +82,10 @@ func Diff(ctx context.Context, o *Options, from, to string) (string, error) {
 		is, err := p.revision(to)
 		return unified(was.Run.ID, to, was.Resolved, is.Resolved), err
 	}
-	s, err := open(ctx, o)
+	s, err := a.open(ctx, r, o)
 	if err != nil {
 		return "", err
 	}
-	defer s.close()
 	is, err := s.resolved(false)
 	return unified(was.Run.ID, s.file, was.Resolved, is), err
 }
@@ -95,13 +98,13 @@ func unified(from, to string, was, is []byte) string {
 }
 
 // revision finds the configuration that a run applied, by default the last one.
-func (p *history) revision(id string) (store.Revision, error) {
+func (p *records) revision(id string) (store.Revision, error) {
 	all, err := p.Store.History()
 	if err != nil {
 		return store.Revision{}, err
 	}
 	if len(all) == 0 {
-		return store.Revision{}, p.o.noCluster(p.name)
+		return store.Revision{}, p.noCluster(p.name)
 	}
 	if id == "" {
 		return all[len(all)-1], nil
@@ -114,5 +117,56 @@ func (p *history) revision(id string) (store.Revision, error) {
 		return store.Revision{}, err
 	}
 	err = fmt.Errorf("run %s applied no configuration", id)
-	return store.Revision{}, fault.Exit(fault.Advise(err, "list those that did with: kubexm config history"+p.o.Which()), fault.ExitUsage)
+	return store.Revision{}, fault.Exit(fault.Advise(err, "list those that did with: kubexm config history"+p.Which()), fault.ExitUsage)
+}
+
+// earlier is the configuration that Revision applied. It is to be written to the file that the cluster has now.
+func (u *use) earlier() (document, error) {
+	p, err := u.history()
+	if err != nil {
+		return document{}, err
+	}
+	defer p.Close()
+	was, err := p.revision(u.Revision)
+	if err != nil {
+		return document{}, err
+	}
+	if len(was.Given) == 0 {
+		err := fmt.Errorf("the text of the configuration that run %s applied is not kept: it held secrets in plain text, or an older version lost it", was.Run.ID)
+		return document{}, fault.Exit(fault.Advise(err, "see what differs with: kubexm config diff"+u.Which()+" "+was.Run.ID+"; edit the file, and apply it"), fault.ExitUsage)
+	}
+	now := &use{app: u.app, Request: Request{Name: u.Name, File: u.File}}
+	is, err := now.document()
+	d := document{file: "configuration of " + was.Run.ID, given: was.Given}
+	if _, err := os.Stat(is.file); err == nil { // else the cluster has no file: what is applied is in the records
+		d.back = is.file
+	}
+	return d, err
+}
+
+// writeBack gives the file of the cluster the text of the revision that it goes back to. What was there is kept beside it.
+func (s *session) writeBack() error {
+	file := s.back
+	if file == "" {
+		return nil
+	}
+	if at, err := filepath.EvalSymlinks(file); err == nil {
+		file = at // links stay
+	}
+	was, err := os.ReadFile(file)
+	if err == nil && bytes.Equal(was, s.given) {
+		return nil
+	}
+	kept := file + "." + time.Now().UTC().Format("20060102T150405.000Z")
+	if err == nil {
+		err = durable.Write(kept, was)
+	}
+	if err == nil {
+		err = durable.Write(file, s.given)
+	}
+	if err != nil {
+		return fmt.Errorf("going back to the configuration of %s: %w", s.Revision, err)
+	}
+	s.notice("%s is the configuration of %s again; what it was is kept in %s", s.back, s.Revision, kept)
+	return nil
 }

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/plan"
@@ -112,7 +111,7 @@ func TestRollback(t *testing.T) {
 					}
 				}
 				a := w.attempt(t.Context())
-				graph, err := app.Plan(a.ctx, a.Options, "create")
+				graph, err := a.App.Plan(a.ctx, a.Request, a.Observer, "create")
 				w.must(err)
 				for _, s := range stages(graph) {
 					w.rollBack(t.Context(), s, &kept)

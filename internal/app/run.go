@@ -10,9 +10,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/kube"
+	"github.com/kubexm/kubexm/pkg/observe"
 	"github.com/kubexm/kubexm/pkg/pipeline"
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/resource"
@@ -48,68 +50,134 @@ type Result struct {
 
 // Create makes a cluster, or brings one that is begun or there to what the
 // configuration says: it downloads, builds and installs.
-func Create(ctx context.Context, o Options) (*Result, error) { return o.create(ctx, false) }
+func (a *App) Create(ctx context.Context, r Request, o Observer) (*Result, error) {
+	return a.create(ctx, r, o, false)
+}
 
 // Install is Create of what was downloaded and built before: nothing is fetched, and
 // what it writes to hosts is what Build wrote here, or it refuses to begin.
-func Install(ctx context.Context, o Options) (*Result, error) { return o.create(ctx, true) }
+func (a *App) Install(ctx context.Context, r Request, o Observer) (*Result, error) {
+	return a.create(ctx, r, o, true)
+}
 
-func (o Options) create(ctx context.Context, built bool) (*Result, error) {
-	s, err := begin(ctx, &o)
+func (a *App) create(ctx context.Context, r Request, o Observer, built bool) (*Result, error) {
+	w, err := a.begin(ctx, r, o)
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
-	s.built, s.exclusive = built, !o.DryRun
-	if err := s.checkBegin(ctx, "create"); err != nil {
-		return nil, err
-	}
-	if err := s.lockFresh(ctx); err != nil {
-		return nil, err
-	}
-	graph, err := s.plan(converge)
+	defer w.close()
+	s, err := w.enter(ctx, "create", built)
 	if err != nil {
 		return nil, err
 	}
-	files, err := s.render()
+	graph, err := planned(s.cluster, converge)
+	if err != nil {
+		return nil, err
+	}
+	files, err := render(s.cluster)
 	switch {
 	case err != nil:
 	case built:
-		err = s.checkBuilt(files)
-	case !o.DryRun:
-		_, err = s.writeBuilt(files)
+		err = s.checkBuilt(s.cluster, files)
+	case !s.DryRun:
+		_, err = s.writeBuilt(s.cluster, files)
 	}
 	if err != nil {
 		return nil, err
 	}
-	res, err := s.run(ctx, "create", graph)
-	if res == nil || o.DryRun {
-		return res, err
-	}
-	path, failed := s.writeKubeconfig() // what is there can be looked at, after a failure too
-	if err == nil {
-		res.Kubeconfig, err = path, failed
-	}
-	return res, err
+	return s.runToConfig(ctx, "create", graph)
 }
 
-// checkBegin connects to the machines and checks whether the cluster may be made of them, or may follow its configuration.
-func (s *session) checkBegin(ctx context.Context, pipe string) error {
-	if err := s.checkUnchanged(refused); err != nil {
-		return err
+// site is a cluster with its hosts: all that is needed to plan and to run.
+type site struct {
+	*work
+	*fleet
+	cluster *cluster.Cluster
+}
+
+// enter connects to the machines and looks whether the cluster may be made of them, or may follow its configuration.
+// Where something is to be changed, their locks are taken. built: nothing is to be fetched.
+func (w *work) enter(ctx context.Context, pipe string, built bool) (*site, error) {
+	if err := w.checkUnchanged(refused); err != nil {
+		return nil, err
 	}
-	if s.Resume {
-		if err := s.checkUnfinished(pipe); err != nil {
-			return err
+	if w.Resume {
+		if err := cmp.Or(w.checkUnfinished(pipe), w.sameConfig()); err != nil {
+			return nil, err
 		}
-		if err := s.sameConfig(); err != nil {
-			return err
+	}
+	s, err := w.connect(ctx, !w.DryRun, built)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.preflight(ctx, built); err != nil {
+		return nil, err
+	}
+	return s, s.lockFresh(ctx)
+}
+
+// connect is reach for what needs all hosts that may not be missing. It looks how the control plane is.
+func (w *work) connect(ctx context.Context, exclusive, built bool) (_ *site, err error) {
+	src := v1alpha1.Source{Offline: true}
+	if !w.config.Spec.Source.Offline && !built {
+		if src, err = w.resolveSource(ctx, w.config); err != nil {
+			return nil, err
 		}
 	}
-	if err := s.connect(ctx); err != nil {
-		return err
+	s, failed, err := w.reach(ctx, exclusive, src)
+	if err != nil {
+		return nil, errors.Join(joined(failed), err)
 	}
-	return s.preflight(ctx)
+	s.observe(ctx) // what is left out depends on it
+	needed, err := s.leaveOut(failed)
+	for _, e := range failed {
+		if slices.Contains(s.cluster.Missing(), e.Host) {
+			s.notice("warning: left out: %v", e)
+		}
+	}
+	return s, errors.Join(joined(needed), err)
+}
+
+// reach connects to all hosts, gathers their facts and puts the cluster together; exclusive: their locks are taken. Hosts
+// that cannot be reached or asked are left out, and returned.
+func (w *work) reach(ctx context.Context, exclusive bool, src v1alpha1.Source) (_ *site, failed []*HostError, err error) {
+	s := &site{work: w}
+	s.fleet, failed = w.dialAll(ctx)
+	w.ends = append(w.ends, s.hangUp)
+	if exclusive {
+		if err := s.fleet.lock(ctx, w.holder); err != nil {
+			return nil, nil, err
+		}
+	}
+	facts, mute := s.gather(ctx)
+	failed = append(failed, mute...)
+	if w.records != nil {
+		if err := w.records.KeepFacts(facts); err != nil { // nothing is owed to it: install looks itself
+			s.notice(unkept, err)
+		}
+	}
+	s.cluster, err = w.planning(facts, src)
+	s.hosts[plan.API] = runner.New(plan.API, apiPlace{s})
+	return s, failed, err
+}
+
+// unkept is the notice of facts that cannot be recorded.
+const unkept = "warning: the facts of the hosts cannot be kept for a later build: %v"
+
+// planning puts the cluster together, with the store that all clusters share.
+func (s *session) planning(facts map[string]*runner.Facts, src v1alpha1.Source) (*cluster.Cluster, error) {
+	store, err := openStore(filepath.Dir(s.dir), src)
+	if err != nil {
+		return nil, err
+	}
+	return cluster.New(s.config, s.dir, store, facts), nil
+}
+
+// observe looks at the control plane of a cluster that runs.
+func (s *site) observe(ctx context.Context) {
+	if s.cluster.Lives() {
+		s.cluster.Observed = observe.ControlPlane(ctx, s.cluster, s.hosts)
+	}
 }
 
 // converge is what brings the cluster to its configuration: its birth, or once it runs its life.
@@ -120,28 +188,40 @@ func converge(c *cluster.Cluster) plan.Pipeline {
 	return pipeline.Create(c)
 }
 
+// planned makes the graph of a pipeline.
+func planned(c *cluster.Cluster, make func(*cluster.Cluster) plan.Pipeline) (*plan.ExecutionGraph, error) {
+	pipe := make(c)
+	key, err := c.Certs.PlanKey()
+	c.Check(err)
+	pipe.Key = key
+	graph, err := plan.New(pipe)
+	if err := errors.Join(c.Err(), err); err != nil {
+		return nil, fmt.Errorf("planning: %w", err)
+	}
+	return graph, nil
+}
+
 // Delete takes a cluster off its machines, and its secrets off the control
 // machine. Machines that cannot be reached keep theirs, and so does the control
 // machine, until a later delete has seen them all. With Force it does not wait for them: what
 // would be removed from the control machine is archived there, and where no machine at all was
-// reached, Confirm is asked before.
-func Delete(ctx context.Context, o Options) (*Result, error) {
-	s, err := begin(ctx, &o)
+// reached, MayForget is asked before.
+func (a *App) Delete(ctx context.Context, r Request, o Observer) (*Result, error) {
+	w, err := a.begin(ctx, r, o)
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
-	s.exclusive = !o.DryRun
-	if err := s.checkUnchanged(erased); err != nil {
+	defer w.close()
+	if err := w.checkUnchanged(erased); err != nil {
 		return nil, err
 	}
-	failed, err := s.reach(ctx)
-	if err == nil && len(failed) == len(s.config.Spec.Hosts) {
-		err = s.confirmUnseen(ctx, failed)
+	s, failed, err := w.reach(ctx, !r.DryRun, v1alpha1.Source{Offline: true})
+	if err == nil && len(failed) == len(w.config.Spec.Hosts) {
+		err = w.confirmUnseen(ctx, failed)
 	}
 	if err == nil {
 		var untouched []string
-		if untouched, err = s.checkOwner(o.Force); untouched != nil {
+		if untouched, err = s.checkOwner(r.Force); untouched != nil {
 			s.notice("not part of the cluster, left alone: %s", human.Names(untouched, 10))
 		}
 	}
@@ -151,16 +231,16 @@ func Delete(ctx context.Context, o Options) (*Result, error) {
 	for _, f := range failed {
 		s.notice("warning: left out: %v", f)
 	}
-	graph, err := s.plan(pipeline.Delete)
+	graph, err := planned(s.cluster, pipeline.Delete)
 	if err != nil {
 		return nil, err
 	}
 	res, err := s.run(ctx, "delete", graph)
-	if err != nil || o.DryRun {
+	if err != nil || r.DryRun {
 		return res, err
 	}
-	left, err := s.left(failed)
-	if err == nil && len(left) > 0 && !o.Force {
+	left, err := w.left(failed)
+	if err == nil && len(left) > 0 && !r.Force {
 		err = fmt.Errorf("the cluster was not removed from %s: not reached, not in the configuration, or without kubexm's record; its keys are kept in %s", human.Names(left, 10), s.cluster.Certs.Dir)
 		err = fault.Advise(err, "bring them up and delete again; if they are gone for good or were reinstalled: kubexm delete cluster"+s.Which()+" --force")
 	}
@@ -174,16 +254,16 @@ func Delete(ctx context.Context, o Options) (*Result, error) {
 		}
 	}
 	if len(left) > 0 {
-		if err := s.archive(left); err != nil {
+		if err := w.archive(left); err != nil {
 			return res, err
 		}
 	}
-	return res, s.forget()
+	return res, w.forget(s.cluster)
 }
 
 // left lists the hosts on which something of the cluster may still be.
-func (s *session) left(unreached []*HostError) (hosts []string, err error) {
-	cleaned, err := s.touched()
+func (w *work) left(unreached []*HostError) (hosts []string, err error) {
+	cleaned, err := w.records.touched()
 	for h, done := range cleaned {
 		if !done || slices.ContainsFunc(unreached, func(e *HostError) bool { return e.Host == h }) {
 			hosts = append(hosts, h)
@@ -194,45 +274,34 @@ func (s *session) left(unreached []*HostError) (hosts []string, err error) {
 }
 
 // Plan makes the graph of creating (or deleting) a cluster.
-func Plan(ctx context.Context, o Options, pipe string) (*plan.ExecutionGraph, error) {
+func (a *App) Plan(ctx context.Context, r Request, o Observer, pipe string) (*plan.ExecutionGraph, error) {
 	make := map[string]func(*cluster.Cluster) plan.Pipeline{"create": converge, "delete": pipeline.Delete}[pipe]
 	if make == nil {
 		return nil, fault.Exit(fmt.Errorf("no pipeline is named %q: create or delete", pipe), fault.ExitUsage)
 	}
-	s, err := begin(ctx, &o)
+	w, err := a.begin(ctx, r, o)
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
-	if err := s.connect(ctx); err != nil {
+	defer w.close()
+	s, err := w.connect(ctx, false, false)
+	if err != nil {
 		return nil, err
 	}
 	if _, err := s.checkOwner(false); err != nil { // the plan would be for other keys than the machines have
 		return nil, err
 	}
-	return s.plan(make)
+	return planned(s.cluster, make)
 }
 
-// begin opens a session and takes the cluster's lock.
-func begin(ctx context.Context, o *Options) (*session, error) {
-	s, err := open(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.lock(); err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-func (o *Options) rollback() engine.Rollback {
-	if o.NoRollBack {
+func (r *Request) rollback() engine.Rollback {
+	if r.NoRollBack {
 		return engine.RollbackNone
 	}
-	return cmp.Or(o.Rollback, engine.RollbackHost)
+	return cmp.Or(r.Rollback, engine.RollbackHost)
 }
 
-func (s *session) engine() *engine.Engine {
+func (s *site) engine() *engine.Engine {
 	return &engine.Engine{
 		Hosts: func(name string) (*runner.Runner, error) {
 			if r := s.hosts[name]; r != nil {
@@ -240,13 +309,13 @@ func (s *session) engine() *engine.Engine {
 			}
 			return nil, fmt.Errorf("host %s is not connected", name)
 		},
-		Sink: s.Sink, Stop: s.Stop, DryRun: s.DryRun, Rollback: s.rollback(), LookAhead: s.cluster.Lives(),
+		Sink: s.Event, Stop: s.Stop, DryRun: s.DryRun, Rollback: s.rollback(), LookAhead: s.cluster.Lives(),
 		Impatient: kube.Impatient, Limits: engine.Limits{Global: s.Parallel, Named: map[string]int{step.LimitTransfer: transfers}},
 	}
 }
 
 // run runs the graph of a pipeline, and records it.
-func (s *session) run(ctx context.Context, name string, graph *plan.ExecutionGraph) (res *Result, err error) {
+func (s *site) run(ctx context.Context, name string, graph *plan.ExecutionGraph) (res *Result, err error) {
 	start := time.Now()
 	res = &Result{Cluster: s.config.Metadata.Name, Missing: s.cluster.Missing()}
 	e := s.engine()
@@ -255,11 +324,11 @@ func (s *session) run(ctx context.Context, name string, graph *plan.ExecutionGra
 		ctx = kube.Impatient(ctx) // a cluster that is not there yet is no trouble
 	}
 	if !s.DryRun {
-		if rec, err = s.record(name, graph); err != nil {
+		if rec, err = s.record(name, graph, res.Missing); err != nil {
 			return nil, err
 		}
 		res.Run = rec.ID
-		e.Sink = rec.sink(s.Sink)
+		e.Sink = rec.sink(s.Event)
 	}
 	if s.Begin != nil { // once there is something to go on with
 		s.Begin(s.config.Metadata.Name, graph)
@@ -275,13 +344,26 @@ func (s *session) run(ctx context.Context, name string, graph *plan.ExecutionGra
 	return res, err
 }
 
+// runToConfig is run of what brings a cluster to its configuration, which then has a kubeconfig.
+func (s *site) runToConfig(ctx context.Context, name string, graph *plan.ExecutionGraph) (*Result, error) {
+	res, err := s.run(ctx, name, graph)
+	if res == nil || s.DryRun {
+		return res, err
+	}
+	path, failed := writeKubeconfig(s.cluster) // what is there can be looked at, after a failure too
+	if err == nil {
+		res.Kubeconfig, err = path, failed
+	}
+	return res, err
+}
+
 // writeKubeconfig keeps the administrator's kubeconfig on the control machine.
-func (s *session) writeKubeconfig() (string, error) {
-	if s.cluster.Certs.Pending() != nil {
+func writeKubeconfig(c *cluster.Cluster) (string, error) {
+	if c.Certs.Pending() != nil {
 		return "", nil // the run ended before there were keys
 	}
-	path := filepath.Join(s.dir, "admin.conf")
-	conf, err := s.cluster.AdminConfig()
+	path := filepath.Join(c.Dir, "admin.conf")
+	conf, err := c.AdminConfig()
 	if err != nil {
 		return "", err
 	}

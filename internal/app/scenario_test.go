@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/engine"
@@ -153,7 +152,7 @@ func scenario(t *testing.T, name string, w *world) {
 	}
 	before := w.snapshot()
 	a := w.attempt(t.Context())
-	graph, err := app.Plan(a.ctx, a.Options, "create")
+	graph, err := a.App.Plan(a.ctx, a.Request, a.Observer, "create")
 	w.must(err)
 	var text strings.Builder
 	w.must(graph.WriteText(&text))

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/engine"
@@ -49,7 +48,7 @@ func TestNoSecretTold(t *testing.T) {
 				secrets := &overheard{texts: map[string]*strings.Builder{}} // keys that only hosts get
 
 				a := w.listening(t.Context(), heard, secrets)
-				graph, err := app.Plan(a.ctx, a.Options, "create")
+				graph, err := a.App.Plan(a.ctx, a.Request, a.Observer, "create")
 				w.must(err)
 				plan, err := json.Marshal(graph)
 				w.must(err)
@@ -83,7 +82,7 @@ func TestNoSecretTold(t *testing.T) {
 func (w *world) listening(ctx context.Context, heard, files *overheard) *attempt {
 	a := w.attempt(ctx)
 	a.Notice = func(text string) { heard.hear("notice", "%s", text) }
-	a.Sink = func(ev engine.Event) { heard.hear("event", "%+v", ev) }
+	a.Event = func(ev engine.Event) { heard.hear("event", "%+v", ev) }
 	a.around = func(h *runnertest.Host, ctx context.Context, c connector.Cmd) error {
 		heard.hear("command on "+h.Name, "%s", c.Line)
 		err := h.Exec(ctx, c)

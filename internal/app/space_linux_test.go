@@ -7,7 +7,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
@@ -52,10 +51,10 @@ func TestUnusable(t *testing.T) {
 				w := newWorld(t, row(t, "row1"), "")
 				spoil(w)
 				a := w.attempt(t.Context())
-				_, err := app.Build(a.ctx, a.Options)
+				_, err := a.App.Build(a.ctx, a.Request, a.Observer)
 				told := "build\n" + a.told(err)
 				a = w.attempt(t.Context())
-				if _, err = app.Preflight(a.ctx, a.Options); err != nil {
+				if _, err = a.App.Preflight(a.ctx, a.Request, a.Observer); err != nil {
 					told += "preflight\n" + a.told(err)
 				}
 				golden.Equal(t, told)
@@ -74,7 +73,7 @@ func TestDiskFull(t *testing.T) {
 				fill, free := w.onSmallDisk("row1")
 				a := w.attempt(t.Context())
 				recorded := 0
-				a.Sink = func(ev engine.Event) {
+				a.Event = func(ev engine.Event) {
 					if ev.Status == engine.Progress {
 						return
 					}
@@ -95,7 +94,7 @@ func TestDiskFull(t *testing.T) {
 				}
 				w.must(err)
 				kept := 0
-				err = app.Events(t.Context(), &a.Options, res.Run, false, func(engine.Event) error { kept++; return nil })
+				err = a.App.Events(t.Context(), a.Request, res.Run, false, func(engine.Event) error { kept++; return nil })
 				if err != nil || kept != recorded {
 					t.Errorf("%d of %d events are in the record, %v", kept, recorded, err)
 				}
@@ -115,7 +114,7 @@ func TestNoSpaceHere(t *testing.T) {
 			w := newWorld(t, row(t, "row2"), "")
 			w.onDisk(filepath.Join(w.dir, "row2", "certs"), c.flags, c.size)
 			a := w.attempt(t.Context())
-			_, err := app.Build(a.ctx, a.Options)
+			_, err := a.App.Build(a.ctx, a.Request, a.Observer)
 			if err == nil {
 				t.Fatal("went well")
 			}

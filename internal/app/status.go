@@ -2,8 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"maps"
 	"slices"
 
@@ -40,43 +38,33 @@ type Node struct {
 	Runtime string   `json:"runtime,omitempty"`
 }
 
-// checkMade refuses to look at a cluster that was not made.
-func (s *session) checkMade() error {
-	err := s.remember(false)
-	var applied *store.Revision
-	if err == nil {
-		applied, err = s.records.Applied()
-	}
-	if errors.Is(err, fs.ErrNotExist) || err == nil && applied == nil {
-		return s.noCluster(s.config.Metadata.Name)
-	}
-	return err
-}
-
 // Status looks how a cluster is. What cannot be asked is told as a problem; an
 // error means that nothing is known at all. Nothing is changed, and no lock is
 // taken: it answers during a run, too.
-func Status(ctx context.Context, o Options) (*ClusterStatus, error) {
-	s, err := open(ctx, &o)
+func (a *App) Status(ctx context.Context, r Request, o Observer) (*ClusterStatus, error) {
+	s, err := a.open(ctx, r, o)
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
-	if err := s.checkMade(); err != nil {
+	w, err := s.made()
+	if err != nil {
 		return nil, err
 	}
+	defer w.close()
+	fleet, unreached := s.dialAll(ctx)
+	defer fleet.hangUp()
 	failed := map[string]error{}
-	for _, e := range s.dialAll(ctx) {
+	for _, e := range unreached {
 		failed[e.Host] = e.Err
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	s.cluster = cluster.New(s.config, s.dir, nil, nil)
-	s.cluster.Certs.Existing = true
-	s.cluster.Observed = observe.Look(ctx, s.cluster, s.hosts, failed)
-	is := statusOf(s.cluster, failed)
-	last, err := (&history{s.records, s.dir, s.config.Metadata.Name, s.Options}).run("")
+	c := cluster.New(s.config, s.dir, nil, nil)
+	c.Certs.Existing = true
+	c.Observed = observe.Look(ctx, c, fleet.hosts, failed)
+	is := statusOf(c, failed)
+	last, err := w.records.run("")
 	if err != nil {
 		is.Problems = append(is.Problems, err.Error())
 	} else {

@@ -18,7 +18,6 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/engine"
@@ -58,7 +57,7 @@ func TestStatus(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, rows(t, basic)[0]), "")
 		a := w.attempt(t.Context())
-		if _, err := app.Status(a.ctx, a.Options); err == nil || !strings.Contains(err.Error(), "there is no cluster") {
+		if _, err := a.App.Status(a.ctx, a.Request, a.Observer); err == nil || !strings.Contains(err.Error(), "there is no cluster") {
 			t.Errorf("status of nothing: %v", err)
 		}
 		_, err := a.create()
@@ -88,7 +87,7 @@ func TestStatus(t *testing.T) {
 }
 
 func (w *world) status(a *attempt) string {
-	is, err := app.Status(a.ctx, a.Options)
+	is, err := a.App.Status(a.ctx, a.Request, a.Observer)
 	w.must(err)
 	if is.LastRun != nil {
 		is.LastRun.Summary = engine.Summary{} // counts steps, which is beside the point here
@@ -131,12 +130,12 @@ func TestFollow(t *testing.T) {
 		var followed int
 		seen := make(chan error, 1)
 		var first sync.Once
-		sink := a.Sink
-		a.Sink = func(ev engine.Event) {
+		sink := a.Event
+		a.Event = func(ev engine.Event) {
 			sink(ev)
 			first.Do(func() {
 				go func() {
-					seen <- app.Events(a.ctx, &a.Options, "", true, func(engine.Event) error { followed++; return nil })
+					seen <- a.App.Events(a.ctx, a.Request, "", true, func(engine.Event) error { followed++; return nil })
 				}()
 			})
 		}
@@ -147,7 +146,7 @@ func TestFollow(t *testing.T) {
 		if followed != len(recorded) {
 			t.Errorf("%d events were followed, %d happened", followed, len(recorded))
 		}
-		runs, err := app.Runs(&a.Options)
+		runs, err := a.App.Runs(a.Request)
 		w.must(err)
 		if len(runs) != 1 || runs[0].Result != "ok" {
 			t.Errorf("runs: %+v", runs)

@@ -23,7 +23,7 @@ type apiWatch struct {
 
 // watchAPI watches the API server from a host that is not a master, where there is one, while what it depends on
 // is restarted.
-func (s *session) watchAPI(ctx context.Context, p *Proposal) *apiWatch {
+func (s *site) watchAPI(ctx context.Context, p *Proposal) *apiWatch {
 	w := &apiWatch{cancel: func() {}}
 	if p.Away == "" || s.DryRun {
 		return w

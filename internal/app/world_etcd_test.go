@@ -15,11 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubexm/kubexm/internal/app"
-	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/etcd/etcdtest"
 	"github.com/kubexm/kubexm/pkg/kube/kubetest"
 	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/preflight"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/golden"
@@ -192,17 +191,17 @@ func TestExternalEtcd(t *testing.T) {
 				w := newWorld(t, row(t, "row22"), "")
 				spoil(w)
 				a := w.attempt(t.Context())
-				is, err := app.Preflight(a.ctx, a.Options)
+				is, err := a.App.Preflight(a.ctx, a.Request, a.Observer)
 				w.must(err)
 				var b strings.Builder
 				for _, f := range is.Findings {
-					if f.Check == cluster.EtcdCheck {
+					if f.Check == preflight.Etcd {
 						fmt.Fprintf(&b, "%s (%s)\nfound: %s\nneeded: %s\nfix: %s\n\n", f.Host, f.Severity, f.Found, f.Needed, f.Fix)
 					}
 				}
 				golden.Equal(t, b.String())
-				a.SkipPreflight = []string{cluster.EtcdCheck}
-				if is, err = app.Preflight(a.ctx, a.Options); err != nil || !is.Fit {
+				a.SkipPreflight = []string{preflight.Etcd}
+				if is, err = a.App.Preflight(a.ctx, a.Request, a.Observer); err != nil || !is.Fit {
 					t.Errorf("skipped: %v, %v", is, err)
 				}
 			})

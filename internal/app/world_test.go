@@ -306,7 +306,9 @@ func (w *world) snapshot() string {
 
 // attempt is one run of kubexm on the world.
 type attempt struct {
-	app.Options
+	app.App
+	app.Request
+	app.Observer
 	*world
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -328,10 +330,11 @@ func (w *world) attempt(ctx context.Context) *attempt {
 	time.Sleep(time.Second)
 	a := &attempt{world: w}
 	a.ctx, a.cancel = context.WithCancel(ctx)
-	a.Options = app.Options{
-		File: w.file, Workdir: w.dir, Dial: a.dial, Store: store.Options{NoSync: true},
-		Notice: func(text string) { a.Notices = append(a.Notices, text) },
-		Sink:   func(ev engine.Event) { a.Events = append(a.Events, ev) },
+	a.App, a.Request = app.App{Workdir: w.dir, Dial: a.dial, Store: store.Options{NoSync: true}}, app.Request{File: w.file}
+	a.Observer = app.Observer{
+		Notice:     func(text string) { a.Notices = append(a.Notices, text) },
+		Event:      func(ev engine.Event) { a.Events = append(a.Events, ev) },
+		MayRestart: agreed,
 	}
 	return a
 }
@@ -379,7 +382,7 @@ func (a *attempt) create() (*app.Result, error) {
 			a.must(os.WriteFile(file, serviceAccounts(), 0o600))
 		}
 	}
-	return app.Create(a.ctx, a.Options)
+	return a.App.Create(a.ctx, a.Request, a.Observer)
 }
 
 var (
@@ -393,7 +396,7 @@ var (
 	})
 )
 
-func (a *attempt) delete() (*app.Result, error) { return app.Delete(a.ctx, a.Options) }
+func (a *attempt) delete() (*app.Result, error) { return a.App.Delete(a.ctx, a.Request, a.Observer) }
 
 func (a *attempt) dial(_ context.Context, h *v1alpha1.Host, _ string) (connector.Connector, error) {
 	if a.hosts[h.Name] == nil {

@@ -28,7 +28,7 @@ var layers = [][]string{
 	{"pkg/plan"},
 	{"pkg/step/*", "pkg/observe"},
 	{"pkg/engine", "pkg/task"},
-	{"pkg/module"},
+	{"pkg/module", "pkg/preflight"},
 	{"pkg/pipeline"},
 	{"internal/store"},
 	{"internal/app"},

@@ -29,14 +29,22 @@ when all are healthy. Before it restarts anything that runs, it asks for confirm
 a terminal; elsewhere --yes is needed.
 
 PLAN is a file written by kubexm plan apply --out: it is applied only if it is still
-what would be done.`,
+what would be done.
+
+--revision goes back to the configuration that an earlier run applied, one of those
+that kubexm config history lists. Its text, with its comments, becomes that of the
+configuration file, before anything is changed on a machine, so that file and cluster
+agree; what the file was is kept beside it, with the time at the end of its name. The
+text of a configuration with secrets in plain text is not kept once another is applied.`,
 		Example: `  kubexm plan apply --name prod --diff
   kubexm apply --name prod
   kubexm plan apply --name prod --out prod.plan && kubexm apply prod.plan --name prod --yes
-  kubexm apply --name prod --resume`,
+  kubexm apply --name prod --resume
+  kubexm apply --name prod --revision 20260102T030405.000Z-apply`,
 		Args: arguments(1), PreRunE: p.chosen,
 	}
 	format := p.createFlags(cmd)
+	p.revisionFlag(cmd)
 	yes := cmd.Flags().BoolP("yes", "y", false, "do not ask before services are restarted")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var saved *app.Proposal
@@ -46,11 +54,18 @@ what would be done.`,
 				return err
 			}
 		}
-		return p.operate(cmd, format.value, func(ctx context.Context, o app.Options) (*app.Result, error) {
-			return app.Apply(ctx, o, saved, p.agreement(*yes))
+		return p.operate(cmd, format.value, func(ctx context.Context, r app.Request, o app.Observer) (*app.Result, error) {
+			o.MayRestart = p.agreement(*yes)
+			return p.app.Apply(ctx, r, o, saved)
 		})
 	}
 	return cmd
+}
+
+// revisionFlag adds the flag that goes back to an earlier configuration.
+func (p *program) revisionFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&p.request.Revision, "revision", "", "go back to the configuration that a `run` applied")
+	complete(cmd, "revision", p.revisions)
 }
 
 // agreement asks before services are restarted, unless that was agreed to.
@@ -85,18 +100,19 @@ the machine by hand, or a run was interrupted), or both.`,
 		Example: `  kubexm plan apply --name prod
   kubexm plan apply --name prod --diff
   kubexm plan apply --name prod --out prod.plan
+  kubexm plan apply --name prod --revision 20260102T030405.000Z-apply
   kubexm plan apply --name prod --exit-code >/dev/null || echo "not as configured"`,
 		Args: arguments(0), PreRunE: p.chosen,
 	}
 	format := output(cmd, "text", "json")
+	p.revisionFlag(cmd)
 	p.skipFlag(cmd)
 	p.missingFlag(cmd)
 	diff := cmd.Flags().Bool("diff", false, "show what would change on each machine")
 	out := cmd.Flags().String("out", "", "file to save the plan in, for kubexm apply")
 	code := cmd.Flags().Bool("exit-code", false, fmt.Sprintf("exit with %d when there is something to change", exitPending))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		p.options.Notice = p.notice
-		found, err := app.PlanApply(cmd.Context(), p.options)
+		found, err := p.app.PlanApply(cmd.Context(), p.request, p.observer())
 		if err != nil {
 			return err
 		}
@@ -123,6 +139,12 @@ the machine by hand, or a run was interrupted), or both.`,
 // writeProposal shows what an apply would do.
 func (p *program) writeProposal(to io.Writer, what *app.Proposal, diff bool) error {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	if what.Revision != "" {
+		fmt.Fprintf(w, "Back to the configuration of %s.\n", what.Revision)
+	}
+	if what.File != "" {
+		fmt.Fprintf(w, "%s gets its text; what it is now is kept beside it.\n", what.File)
+	}
 	if len(what.Changes) > 0 {
 		fmt.Fprintf(w, "The configuration changed:\n")
 		for _, c := range what.Changes {

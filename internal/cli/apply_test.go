@@ -29,6 +29,7 @@ func TestProposal(t *testing.T) {
 		diff bool
 	}{
 		"something": {proposed(), false}, "with diff": {proposed(), true}, "nothing": {&app.Proposal{Cluster: "prod"}, false},
+		"back": {&app.Proposal{Cluster: "prod", Revision: "20260102T030405.000Z-apply", File: "conf/prod/cluster.yaml"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer

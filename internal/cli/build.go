@@ -5,8 +5,6 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-
-	"github.com/kubexm/kubexm/internal/app"
 )
 
 func (p *program) buildCommand() *cobra.Command {
@@ -33,8 +31,7 @@ certificates that kubeadm signs on masters.`,
 	}
 	format := output(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		p.options.Notice = p.notice
-		built, err := app.Build(cmd.Context(), p.options)
+		built, err := p.app.Build(cmd.Context(), p.request, p.observer())
 		if err != nil {
 			return err
 		}
@@ -49,7 +46,7 @@ certificates that kubeadm signs on masters.`,
 		if err := w.Flush(); err != nil || p.quiet {
 			return err
 		}
-		_, err = fmt.Fprintf(p.out, "\nbuilt in %s; next: kubexm install cluster%s\n", built.Dir, p.options.Which())
+		_, err = fmt.Fprintf(p.out, "\nbuilt in %s; next: kubexm install cluster%s\n", built.Dir, p.app.Which(p.request))
 		return err
 	}
 	group := p.group("build", "Write the files of a cluster without touching its machines", cmd)
@@ -76,7 +73,7 @@ it changes only what differs from the configuration.`,
 	}
 	format := p.createFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return p.operate(cmd, format.value, app.Install)
+		return p.operate(cmd, format.value, p.app.Install)
 	}
 	group := p.group("install", "Create a cluster from what was built", cmd)
 	group.GroupID = groupCluster

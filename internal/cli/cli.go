@@ -22,7 +22,8 @@ type program struct {
 	in       io.Reader
 	out, err io.Writer
 
-	options   app.Options
+	app       app.App
+	request   app.Request
 	rollback  choice
 	quiet     bool
 	noColor   bool
@@ -109,9 +110,9 @@ func (p *program) root() *cobra.Command {
 		return pflag.NormalizedName(name)
 	})
 	flags := root.PersistentFlags()
-	flags.StringVar(&p.options.Name, "name", "", "`name` of the cluster, described in conf/NAME/cluster.yaml (alias: --cluster)")
-	flags.StringVarP(&p.options.File, "file", "f", "", "configuration `file`, instead of --name")
-	flags.StringVar(&p.options.Workdir, "workdir", app.DefaultWorkdir, "work `directory`, for keys, records and downloads")
+	flags.StringVar(&p.request.Name, "name", "", "`name` of the cluster, described in conf/NAME/cluster.yaml (alias: --cluster)")
+	flags.StringVarP(&p.request.File, "file", "f", "", "configuration `file`, instead of --name")
+	flags.StringVar(&p.app.Workdir, "workdir", app.DefaultWorkdir, "work `directory`, for keys, records and downloads")
 	flags.BoolVarP(&p.quiet, "quiet", "q", false, "print nothing but results and errors")
 	flags.BoolVar(&p.noColor, "no-color", false, "no colors (also: environment NO_COLOR)")
 	complete(root, "name", p.clusterNames)

@@ -40,7 +40,7 @@ The first Ctrl-C lets running steps finish, the second stops at once.`,
 	}
 	format := p.createFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return p.operate(cmd, format.value, app.Create)
+		return p.operate(cmd, format.value, p.app.Create)
 	}
 	group := p.group("create", "Create a cluster", cmd)
 	group.GroupID = groupCluster
@@ -69,26 +69,28 @@ Where no machine at all can be reached, which may be no more than a broken netwo
 		Args: arguments(0), PreRunE: p.chosen,
 	}
 	format := p.runFlags(cmd)
-	cmd.Flags().BoolVar(&p.options.Force, "force", false, "delete even without the cluster's keys, or when machines cannot be reached")
+	cmd.Flags().BoolVar(&p.request.Force, "force", false, "delete even without the cluster's keys, or when machines cannot be reached")
 	yes := cmd.Flags().BoolP("yes", "y", false, "do not ask for confirmation")
 	confirm := cmd.Flags().String("confirm", "", "name of the cluster: do not ask for confirmation, even if --force reaches no machine")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if *confirm != "" || !*yes && !p.options.DryRun {
+		if *confirm != "" || !*yes && !p.request.DryRun {
 			if err := p.confirmDelete(cmd.Context(), *confirm); err != nil {
 				return err
 			}
 		}
-		p.options.Confirm = func(ctx context.Context, cluster, why string) error {
-			switch {
-			case *confirm != "":
-				return nil
-			case !terminal(p.in):
-				return fault.Advise(errors.New(why), "see why they cannot be reached; if all are gone for good, add --confirm="+cluster)
+		return p.operate(cmd, format.value, func(ctx context.Context, r app.Request, o app.Observer) (*app.Result, error) {
+			o.MayForget = func(ctx context.Context, cluster, why string) error {
+				switch {
+				case *confirm != "":
+					return nil
+				case !terminal(p.in):
+					return fault.Advise(errors.New(why), "see why they cannot be reached; if all are gone for good, add --confirm="+cluster)
+				}
+				fmt.Fprintln(p.err, why+".")
+				return p.typeName(ctx, cluster)
 			}
-			fmt.Fprintln(p.err, why+".")
-			return p.typeName(ctx, cluster)
-		}
-		return p.operate(cmd, format.value, app.Delete)
+			return p.app.Delete(ctx, r, o)
+		})
 	}
 	group := p.group("delete", "Delete a cluster from its machines", cmd)
 	group.GroupID = groupCluster
@@ -97,7 +99,7 @@ Where no machine at all can be reached, which may be no more than a broken netwo
 
 // createFlags adds the flags of commands that make a cluster.
 func (p *program) createFlags(cmd *cobra.Command) *choice {
-	cmd.Flags().BoolVar(&p.options.Resume, "resume", false, "continue the last run, which failed or was interrupted")
+	cmd.Flags().BoolVar(&p.request.Resume, "resume", false, "continue the last run, which failed or was interrupted")
 	p.skipFlag(cmd)
 	p.missingFlag(cmd)
 	return p.runFlags(cmd)
@@ -106,18 +108,18 @@ func (p *program) createFlags(cmd *cobra.Command) *choice {
 // runFlags adds the flags of commands that run a pipeline.
 func (p *program) runFlags(cmd *cobra.Command) *choice {
 	f := cmd.Flags()
-	f.BoolVar(&p.options.DryRun, "dry-run", false, "only inspect the machines, and show what would change on each")
-	f.BoolVar(&p.options.NoRollBack, "no-rollback", false, "leave everything as it is when a step fails")
+	f.BoolVar(&p.request.DryRun, "dry-run", false, "only inspect the machines, and show what would change on each")
+	f.BoolVar(&p.request.NoRollBack, "no-rollback", false, "leave everything as it is when a step fails")
 	p.rollback = choice{string(engine.RollbackHost), []string{string(engine.RollbackHost), string(engine.RollbackTask)}}
 	f.Var(&p.rollback, "rollback", "what to undo when a step fails: its task on that host, or its task on all its hosts")
 	complete(cmd, "rollback", func() []string { return p.rollback.allowed })
-	f.IntVar(&p.options.Parallel, "parallel", 0, "steps to run at a time, over all machines (default 128)")
+	f.IntVar(&p.request.Parallel, "parallel", 0, "steps to run at a time, over all machines (default 128)")
 	return output(cmd, "text", "json")
 }
 
 // confirmDelete asks before a cluster is deleted, unless it is named already.
 func (p *program) confirmDelete(ctx context.Context, named string) error {
-	_, conf, err := app.Config(&p.options)
+	_, conf, err := p.app.Config(p.request, app.Observer{})
 	switch {
 	case err != nil:
 		return err

@@ -20,7 +20,7 @@ import (
 // conclude tells how a run ended and what to do next.
 func (op *operation) conclude(res *app.Result, err error) {
 	st := style.New(op.colors(op.out))
-	if op.options.DryRun {
+	if op.request.DryRun {
 		op.writeDiffs(st)
 	}
 	if op.quiet || res == nil {
@@ -35,10 +35,10 @@ func (op *operation) conclude(res *app.Result, err error) {
 		fmt.Fprint(op.out, table(rows))
 	}
 	op.bundles(res, st)
-	if err == nil && res.Kubeconfig != "" && !op.options.DryRun {
-		fmt.Fprintf(op.out, "\nNext:\n  kubexm status%s\n  export KUBECONFIG=%s\n  kubectl get nodes\n", op.options.Which(), runner.Quote(res.Kubeconfig))
+	if err == nil && res.Kubeconfig != "" && !op.request.DryRun {
+		fmt.Fprintf(op.out, "\nNext:\n  kubexm status%s\n  export KUBECONFIG=%s\n  kubectl get nodes\n", op.app.Which(op.request), runner.Quote(res.Kubeconfig))
 		if len(res.Missing) > 0 {
-			fmt.Fprintf(op.out, "  %s%s    # adds what was left out, when it is back\n", op.path, op.options.Which())
+			fmt.Fprintf(op.out, "  %s%s    # adds what was left out, when it is back\n", op.path, op.app.Which(op.request))
 		}
 	}
 }
@@ -80,7 +80,7 @@ func (op *operation) head(res *app.Result, err error, st style.Style) string {
 		sign, how = st.Warn.String("■"), "interrupted"
 	case err != nil:
 		sign, how = st.Bad.String("✗"), "failed"
-	case op.options.DryRun:
+	case op.request.DryRun:
 		how = "checked, nothing was changed"
 	}
 	what := strings.TrimSpace(strings.TrimPrefix(op.path, "kubexm ")+" "+res.Cluster) + ":"

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/util/fault"
@@ -45,7 +44,7 @@ or to the file of -f ("-" is standard output). An existing file is not overwritt
 	cmd.Flags().Var(kind, "type", "how the control plane and etcd run")
 	complete(cmd, "type", func() []string { return kind.allowed })
 	cmd.RunE = func(*cobra.Command, []string) error {
-		name, file := p.options.Name, p.options.File
+		name, file := p.request.Name, p.request.File
 		if name == "" && file == "" {
 			return usage(errors.New("the configuration needs a name: give --name NAME (for conf/NAME/cluster.yaml) or -f FILE"))
 		}
@@ -101,7 +100,7 @@ func (p *program) writeConfig(file, text string) error {
 		return fault.Advise(fmt.Errorf("writing the configuration: %w", err), "work in a writable directory, or name a file in one with -f FILE")
 	}
 	if !p.quiet {
-		fmt.Fprintf(p.err, "Wrote %s. Enter your machines in it, then:\n  kubexm create cluster%s\n", file, p.options.Which())
+		fmt.Fprintf(p.err, "Wrote %s. Enter your machines in it, then:\n  kubexm create cluster%s\n", file, p.app.Which(p.request))
 	}
 	return nil
 }
@@ -114,8 +113,7 @@ func (p *program) configValidate() *cobra.Command {
 		Args:    arguments(0), PreRunE: p.chosen,
 	}
 	cmd.RunE = func(*cobra.Command, []string) error {
-		p.options.Notice = p.notice
-		file, conf, err := app.Config(&p.options)
+		file, conf, err := p.app.Config(p.request, p.observer())
 		if err != nil {
 			return err
 		}
@@ -135,8 +133,7 @@ func (p *program) configShow() *cobra.Command {
 	}
 	format := output(cmd, "yaml", "json")
 	cmd.RunE = func(*cobra.Command, []string) error {
-		p.options.Notice = p.notice
-		_, conf, err := app.Config(&p.options)
+		_, conf, err := p.app.Config(p.request, p.observer())
 		if err != nil {
 			return err
 		}

@@ -75,7 +75,6 @@ Operating systems: ` + commaLines(distro.Names(), 84) + ".",
 	cmd.Args = d.arguments
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error { return p.checkDownload(cmd, args, &d) }
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		p.options.Notice = p.notice
 		switch {
 		case d.verify:
 			return p.verify(cmd.Context(), d.format.value)
@@ -111,10 +110,10 @@ func (p *program) downloadFlags(cmd *cobra.Command, d *downloading) {
 	f.Var(&d.limit, "volume-size", "split the file into volumes FILE.001, FILE.002... of this size, like 2G")
 	f.StringVar(&d.sign, "sign-key", "", "sign what --export writes with the SSH key in a `file`")
 	f.StringVar(&d.sbom, "sbom", "", "also write a list of what was downloaded to a `file`")
-	f.BoolVar(&p.options.DryRun, "dry-run", false, "only list what would be downloaded, or removed")
+	f.BoolVar(&p.request.DryRun, "dry-run", false, "only list what would be downloaded, or removed")
 	f.BoolVar(&d.verify, "verify", false, "check every file of the store against the lock file file")
 	f.BoolVar(&d.prune, "prune", false, "remove from the store what no cluster needs")
-	f.IntVar(&p.options.Parallel, "parallel", 0, "downloads at a time (default 4)")
+	f.IntVar(&p.request.Parallel, "parallel", 0, "downloads at a time (default 4)")
 	complete(cmd, "arch", app.Archs)
 	complete(cmd, "os", distro.Names)
 	complete(cmd, "k8s", func() []string { return []string{config.DefaultKubernetes()} })
@@ -138,14 +137,14 @@ func (d *downloading) arguments(cmd *cobra.Command, args []string) error {
 
 // checkDownload checks what flags cannot check.
 func (p *program) checkDownload(cmd *cobra.Command, args []string, d *downloading) error {
-	named := p.options.Name != "" || p.options.File != ""
+	named := p.request.Name != "" || p.request.File != ""
 	var err error
 	switch {
 	case d.limit > 0 && d.file == "":
 		err = errors.New("--volume-size needs --export")
 	case d.sign != "" && d.file == "":
 		err = errors.New("--sign-key needs --export")
-	case d.verify && (d.prune || d.file != "" || d.sbom != "" || p.options.DryRun || len(d.Kubernetes)+len(d.Systems) > 0):
+	case d.verify && (d.prune || d.file != "" || d.sbom != "" || p.request.DryRun || len(d.Kubernetes)+len(d.Systems) > 0):
 		err = errors.New("--verify cannot be combined with other flags: it checks the whole store")
 	case d.prune && (d.file != "" || d.sbom != "" || len(d.Kubernetes) > 0):
 		err = errors.New("--prune cannot be combined with --export, --sbom or --k8s: it keeps what clusters need")
@@ -153,8 +152,8 @@ func (p *program) checkDownload(cmd *cobra.Command, args []string, d *downloadin
 		err = errors.New("--k8s replaces a configuration, which has its own version: leave out one of the two")
 	case d.Refresh && len(d.Systems) == 0:
 		err = errors.New("--refresh needs --os")
-	case p.options.Parallel < 0:
-		err = fmt.Errorf("--parallel must be at least 1, not %d", p.options.Parallel)
+	case p.request.Parallel < 0:
+		err = fmt.Errorf("--parallel must be at least 1, not %d", p.request.Parallel)
 	case !named && (d.verify || d.prune || len(d.Kubernetes) > 0):
 		return nil
 	default:
@@ -164,19 +163,19 @@ func (p *program) checkDownload(cmd *cobra.Command, args []string, d *downloadin
 }
 
 func (p *program) download(cmd *cobra.Command, args []string, d *downloading) error {
-	list, err := app.NewDownload(cmd.Context(), p.options, d.Selection)
+	list, err := p.app.NewDownload(cmd.Context(), p.request, p.observer(), d.Selection)
 	if err != nil {
 		return err
 	}
 	if d.format.value == "json" {
 		err = p.jsonLine("items", list)
-	} else if !p.quiet || p.options.DryRun {
+	} else if !p.quiet || p.request.DryRun {
 		_, err = fmt.Fprint(p.out, itemsText(list, style.New(p.colors(p.out)), width(p.out)))
 	}
 	if err != nil {
 		return err
 	}
-	if p.options.DryRun {
+	if p.request.DryRun {
 		if d.format.value == "json" {
 			p.answered = true
 			return p.result(&app.Result{Cluster: list.Cluster}, nil)
@@ -238,7 +237,7 @@ func amount(items []resource.Stock) string {
 }
 
 func (p *program) verify(ctx context.Context, format string) error {
-	is, err := app.Verify(ctx, p.options)
+	is, err := p.app.Verify(ctx)
 	if err != nil {
 		return err
 	}
@@ -261,7 +260,7 @@ func (p *program) verify(ctx context.Context, format string) error {
 }
 
 func (p *program) prune(ctx context.Context, format string, sel app.Selection) error {
-	gone, err := app.Prune(ctx, p.options, sel)
+	gone, err := p.app.Prune(ctx, p.request, p.observer(), sel)
 	if err != nil {
 		return err
 	}
@@ -274,13 +273,13 @@ func (p *program) prune(ctx context.Context, format string, sel app.Selection) e
 			DryRun  bool              `json:"dryRun"`
 			Removed []resource.Pruned `json:"removed"`
 			Bytes   int64             `json:"bytes"`
-		}{p.options.DryRun, gone, total})
+		}{p.request.DryRun, gone, total})
 	}
 	did := "removed"
-	if p.options.DryRun {
+	if p.request.DryRun {
 		did = "would be removed"
 	}
-	if p.quiet && !p.options.DryRun {
+	if p.quiet && !p.request.DryRun {
 		return nil
 	}
 	var rows [][]string
@@ -317,7 +316,9 @@ Then create the cluster with spec.source.offline: true: nothing is downloaded an
 	_ = cmd.MarkFlagFilename("verify-key", "pub")
 	format := output(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.operate(cmd, format.value, func(ctx context.Context, o app.Options) (*app.Result, error) { return app.Import(ctx, o, args, keys) })
+		return p.operate(cmd, format.value, func(ctx context.Context, r app.Request, o app.Observer) (*app.Result, error) {
+			return p.app.Import(ctx, r, o, args, keys)
+		})
 	}
 	return cmd
 }

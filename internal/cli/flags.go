@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/fault"
@@ -77,7 +76,7 @@ func complete(cmd *cobra.Command, flag string, values func() []string) {
 // clusterNames are the clusters that are described or were made here.
 func (p *program) clusterNames() []string {
 	described, _ := filepath.Glob(filepath.Join("conf", "*", "cluster.yaml"))
-	names, _ := app.Clusters(p.options.Workdir)
+	names, _ := p.app.Clusters()
 	for _, path := range described {
 		names = append(names, filepath.Base(filepath.Dir(path)))
 	}
@@ -87,23 +86,23 @@ func (p *program) clusterNames() []string {
 
 // chosen checks, before anything is done, that a cluster is named and that there is one, and what flags cannot check.
 func (p *program) chosen(cmd *cobra.Command, _ []string) error {
-	o, names := &p.options, p.clusterNames()
+	r, names := &p.request, p.clusterNames()
 	var err error
 	var advice string
 	switch {
-	case o.Parallel < 0:
-		err, advice = fmt.Errorf("--parallel must be at least 1, not %d", o.Parallel), "give a number of steps, or leave it out"
-	case o.NoRollBack && cmd.Flags().Changed("rollback"):
+	case r.Parallel < 0:
+		err, advice = fmt.Errorf("--parallel must be at least 1, not %d", r.Parallel), "give a number of steps, or leave it out"
+	case r.NoRollBack && cmd.Flags().Changed("rollback"):
 		err, advice = errors.New("--rollback and --no-rollback cannot be combined"), "leave one of them out"
-	case o.File != "":
-	case o.Name == "" && len(names) > 0:
+	case r.File != "":
+	case r.Name == "" && len(names) > 0:
 		err, advice = errors.New("no cluster is named"), "give --name NAME or -f FILE; there are: "+strings.Join(names, ", ")
-	case o.Name == "":
+	case r.Name == "":
 		err, advice = errors.New("no cluster is named"), "give --name NAME (for conf/NAME/cluster.yaml) or -f FILE; create one with: kubexm config init --name NAME"
-	case !slices.Contains(names, o.Name):
-		err = fmt.Errorf("there is no cluster %s: neither conf/%[1]s/cluster.yaml nor a record in %s", o.Name, o.Workdir)
-		advice = "create its configuration with: kubexm config init --name " + runner.Quote(o.Name)
-		if near := nearest(o.Name, names); near != "" {
+	case !slices.Contains(names, r.Name):
+		err = fmt.Errorf("there is no cluster %s: neither conf/%[1]s/cluster.yaml nor a record in %s", r.Name, p.app.Workdir)
+		advice = "create its configuration with: kubexm config init --name " + runner.Quote(r.Name)
+		if near := nearest(r.Name, names); near != "" {
 			advice = fmt.Sprintf("did you mean: %s --name %s\nelse %s", cmd.CommandPath(), runner.Quote(near), advice)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/internal/cli/progress"
 	"github.com/kubexm/kubexm/internal/cli/style"
 	"github.com/kubexm/kubexm/pkg/engine"
@@ -23,7 +22,7 @@ func (p *program) runsCommand() *cobra.Command {
 	}
 	format := output(cmd, "table", "json", "yaml")
 	cmd.RunE = func(*cobra.Command, []string) error {
-		runs, err := app.Runs(&p.options)
+		runs, err := p.app.Runs(p.request)
 		if err != nil {
 			return err
 		}
@@ -62,7 +61,7 @@ changed something, failed, were retried or rolled back; with --all every step.`,
 		Example: "  kubexm events --name prod\n  kubexm events --name prod --follow\n  kubexm events --name prod 20260102T150405.000Z-create -o json",
 		Args:    arguments(1), PreRunE: p.chosen,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			runs, _ := app.Runs(&p.options)
+			runs, _ := p.app.Runs(p.request)
 			var ids []string
 			for _, r := range runs {
 				ids = append(ids, r.ID)
@@ -79,7 +78,7 @@ changed something, failed, were retried or rolled back; with --all every step.`,
 			id = args[0]
 		}
 		enc := json.NewEncoder(p.out)
-		return app.Events(cmd.Context(), &p.options, id, *follow, func(ev engine.Event) error {
+		return p.app.Events(cmd.Context(), p.request, id, *follow, func(ev engine.Event) error {
 			if format.value == "json" {
 				return enc.Encode(eventLine(ev))
 			}

@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-
-	"github.com/kubexm/kubexm/internal/app"
 )
 
 func (p *program) planCommand() *cobra.Command {
@@ -33,15 +31,14 @@ asked what each step would change there. Nothing is changed in either case.`,
 			if format.value != "text" && format.value != "json" {
 				return usage(fmt.Errorf("--diff supports text and json, not %s", format.value))
 			}
-			p.options.DryRun = true
-			use := app.Create
+			p.request.DryRun = true
+			use := p.app.Create
 			if pipe == "delete" {
-				use = app.Delete
+				use = p.app.Delete
 			}
 			return p.operate(cmd, format.value, use)
 		}
-		p.options.Notice = p.notice
-		graph, err := app.Plan(cmd.Context(), p.options, pipe)
+		graph, err := p.app.Plan(cmd.Context(), p.request, p.observer(), pipe)
 		if err != nil {
 			return err
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/internal/cli/progress"
 	"github.com/kubexm/kubexm/internal/cli/style"
-	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/preflight"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
@@ -35,8 +35,7 @@ spec.preflight; the exit code is 3 when there is an error.`,
 	p.skipFlag(cmd)
 	p.missingFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		p.options.Notice = p.notice
-		is, err := app.Preflight(cmd.Context(), p.options)
+		is, err := p.app.Preflight(cmd.Context(), p.request, p.observer())
 		if err != nil {
 			return err
 		}
@@ -46,8 +45,8 @@ spec.preflight; the exit code is 3 when there is an error.`,
 			_, err = fmt.Fprint(p.out, fitnessText(is, style.New(p.colors(p.out)), width(p.out)))
 		}
 		if err == nil && !is.Fit {
-			err = fmt.Errorf("the machines are not fit for cluster %s: %s; nothing has been touched", is.Cluster, app.Summary(is.Findings))
-			err = fault.Exit(fault.Advise(err, fault.Advice(app.Unfit(is.Findings))), fault.ExitPreflight)
+			err = fmt.Errorf("the machines are not fit for cluster %s: %s; nothing has been touched", is.Cluster, preflight.Summary(is.Findings))
+			err = fault.Exit(fault.Advise(err, fault.Advice(preflight.Unfit(is.Findings))), fault.ExitPreflight)
 		}
 		return err
 	}
@@ -56,13 +55,13 @@ spec.preflight; the exit code is 3 when there is an error.`,
 
 // skipFlag adds the flag that leaves out checks.
 func (p *program) skipFlag(cmd *cobra.Command) {
-	cmd.Flags().StringSliceVar(&p.options.SkipPreflight, "skip-preflight", nil, "skip preflight `checks`: "+strings.Join(cluster.CheckNames(), ", "))
-	complete(cmd, "skip-preflight", cluster.CheckNames)
+	cmd.Flags().StringSliceVar(&p.request.SkipPreflight, "skip-preflight", nil, "skip preflight `checks`: "+strings.Join(preflight.Names(), ", "))
+	complete(cmd, "skip-preflight", preflight.Names)
 }
 
 // missingFlag adds the flag that does without workers that are down.
 func (p *program) missingFlag(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&p.options.AllowMissing, "allow-missing", false, "leave out hosts that cannot be reached, if the others can do without them")
+	cmd.Flags().BoolVar(&p.request.AllowMissing, "allow-missing", false, "leave out hosts that cannot be reached, if the others can do without them")
 }
 
 // fitnessText is what the preflight found, and what that means where it is good.
@@ -76,16 +75,16 @@ func fitnessText(is *app.Fitness, st style.Style, width int) string {
 	case len(is.Findings) == 0:
 		fmt.Fprintf(&b, "%s preflight %s: no problems found, %s\n", st.Good.String("✓"), is.Cluster, looked)
 	case is.Fit:
-		fmt.Fprintf(&b, "\n%s preflight %s: the machines are fit, with %s, %s\n", st.Good.String("✓"), is.Cluster, app.Summary(is.Findings), looked)
+		fmt.Fprintf(&b, "\n%s preflight %s: the machines are fit, with %s, %s\n", st.Good.String("✓"), is.Cluster, preflight.Summary(is.Findings), looked)
 	}
 	return b.String()
 }
 
 // findings is the table of what was found, errors first; hosts with the same
 // finding share a row.
-func findings(all []cluster.Finding, st style.Style, width int) string {
+func findings(all []preflight.Finding, st style.Style, width int) string {
 	type row struct {
-		cluster.Finding
+		preflight.Finding
 		hosts []string
 	}
 	var rows []*row
@@ -105,7 +104,7 @@ func findings(all []cluster.Finding, st style.Style, width int) string {
 	cells := [][]string{head(st.Dim, "HOST", "CHECK", "FOUND", "NEEDED", "HOW TO FIX")}
 	for _, r := range rows {
 		check, paint := st.Bold.String(r.Check), st.Bad
-		if r.Severity == cluster.SeverityWarning {
+		if r.Severity == preflight.SeverityWarning {
 			check, paint = r.Check+" (warning)", st.Warn
 		}
 		cells = append(cells, []string{human.Names(r.hosts, 3), check, paint.String(oneLine(r.Found)), r.Needed, oneLine(r.Fix)})

@@ -11,6 +11,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/internal/cli/style"
 )
 
@@ -102,6 +103,9 @@ func head(p style.Paint, names ...string) []string {
 	}
 	return names
 }
+
+// observer is told what goes on aside from results.
+func (p *program) observer() app.Observer { return app.Observer{Notice: p.notice} }
 
 // notice tells what goes on aside from results.
 func (p *program) notice(text string) {

@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/kubexm/kubexm/internal/app"
-	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/preflight"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
@@ -24,7 +24,7 @@ type problem struct {
 	Output  string   `json:"output,omitempty"` // of the command
 	Advice  string   `json:"advice,omitempty"` // the next move
 
-	Findings []cluster.Finding `json:"findings,omitempty"` // of the preflight
+	Findings []preflight.Finding `json:"findings,omitempty"` // of the preflight
 
 	err error
 }
@@ -84,9 +84,9 @@ func split(err error, advice string) []problem {
 	if host != nil {
 		one.Hosts, one.Error = []string{host.Host}, host.Err.Error()
 	}
-	if preflight, ok := errors.AsType[*app.PreflightError](err); ok {
-		one.Error = preflight.Title()
-		one.Findings = preflight.Findings
+	if unfit, ok := errors.AsType[*preflight.Error](err); ok {
+		one.Error = unfit.Title()
+		one.Findings = unfit.Findings
 	}
 	if exit, ok := errors.AsType[*connector.ExitError](err); ok {
 		one.Error = strings.Replace(one.Error, exit.Error(), fmt.Sprintf("the command exited with status %d", exit.Code), 1)

@@ -32,9 +32,11 @@ registry.kubexm.local/registry.k8s.io/pause:3.10.`,
 		PreRunE: p.chosen,
 	}
 	format := output(cmd, "text", "json")
-	cmd.Flags().BoolVar(&p.options.DryRun, "dry-run", false, "only show what would be pushed")
+	cmd.Flags().BoolVar(&p.request.DryRun, "dry-run", false, "only show what would be pushed")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.operate(cmd, format.value, func(ctx context.Context, o app.Options) (*app.Result, error) { return app.PushImages(ctx, o, args) })
+		return p.operate(cmd, format.value, func(ctx context.Context, r app.Request, o app.Observer) (*app.Result, error) {
+			return p.app.PushImages(ctx, r, o, args)
+		})
 	}
 	return cmd
 }
@@ -49,8 +51,7 @@ large images are. Images may share layers, which the registry stores once.`,
 	}
 	format := output(cmd, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		p.options.Notice = p.notice
-		is, err := app.ListRegistry(cmd.Context(), p.options)
+		is, err := p.app.ListRegistry(cmd.Context(), p.request, p.observer())
 		if err != nil {
 			return err
 		}
@@ -86,8 +87,7 @@ cluster has one, has them as the store does. Only the registry's host is asked.`
 	complete(cmd, "arch", app.Archs)
 	format := output(cmd, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		p.options.Notice = p.notice
-		is, err := app.Images(cmd.Context(), p.options, archs)
+		is, err := p.app.Images(cmd.Context(), p.request, p.observer(), archs)
 		if err != nil {
 			return err
 		}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/internal/cli/style"
 )
 
@@ -21,7 +20,7 @@ run that applied it, how that ended, and the fields that it changed.`,
 	}
 	format := output(cmd, "table", "json", "yaml")
 	cmd.RunE = func(*cobra.Command, []string) error {
-		all, err := app.History(&p.options)
+		all, err := p.app.History(p.request)
 		if err != nil {
 			return err
 		}
@@ -37,6 +36,15 @@ run that applied it, how that ended, and the fields that it changed.`,
 		return err
 	}
 	return cmd
+}
+
+// revisions are the runs that applied a configuration.
+func (p *program) revisions() (ids []string) {
+	all, _ := p.app.History(p.request) // to complete a command line, as far as it can be
+	for _, r := range all {
+		ids = append(ids, r.Run)
+	}
+	return ids
 }
 
 // changedLine says in one line what changed.
@@ -64,18 +72,12 @@ differs.`,
 			"  kubexm config diff --name prod 20260102T030405.000Z-create 20260103T030405.000Z-create",
 		Args: arguments(2), PreRunE: p.chosen,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			all, _ := app.History(&p.options)
-			var ids []string
-			for _, r := range all {
-				ids = append(ids, r.Run)
-			}
-			return ids, cobra.ShellCompDirectiveNoFileComp
+			return p.revisions(), cobra.ShellCompDirectiveNoFileComp
 		},
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		p.options.Notice = p.notice
 		args = append(args, "", "")
-		text, err := app.Diff(cmd.Context(), &p.options, args[0], args[1])
+		text, err := p.app.Diff(cmd.Context(), p.request, p.observer(), args[0], args[1])
 		if err == nil {
 			_, err = fmt.Fprint(p.out, text)
 		}

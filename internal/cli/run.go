@@ -27,12 +27,12 @@ import (
 )
 
 // useCase runs a pipeline.
-type useCase func(context.Context, app.Options) (*app.Result, error)
+type useCase func(context.Context, app.Request, app.Observer) (*app.Result, error)
 
 // caught is the use case with faults of kubexm itself for errors: how it ended is told all the same.
-func (use useCase) caught(ctx context.Context, o app.Options) (res *app.Result, err error) {
+func (use useCase) caught(ctx context.Context, r app.Request, o app.Observer) (res *app.Result, err error) {
 	defer fault.Caught(&err)
-	return use(ctx, o)
+	return use(ctx, r, o)
 }
 
 // view shows a run while it lasts.
@@ -61,10 +61,9 @@ func (p *program) operate(cmd *cobra.Command, format string, use useCase) error 
 	// Nobody may read what is written (| head): the work goes on all the same.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	op := &operation{program: p, path: cmd.CommandPath(), again: again(cmd), format: format, stop: make(chan struct{})}
-	o := p.options
-	o.Rollback = engine.Rollback(p.rollback.value)
-	o.Stop, o.Notice, o.Begin, o.Sink = op.stop, op.notice, op.begin, op.event
-	res, err := use.caught(cmd.Context(), o)
+	r := p.request
+	r.Rollback = engine.Rollback(p.rollback.value)
+	res, err := use.caught(cmd.Context(), r, app.Observer{Notice: op.notice, Begin: op.begin, Event: op.event, Stop: op.stop})
 	p.interrupt.clean.Store(nil)
 	if op.view != nil {
 		op.events.Close()
@@ -72,7 +71,7 @@ func (p *program) operate(cmd *cobra.Command, format string, use useCase) error 
 		op.view.End()
 	}
 	if err != nil && op.state != nil {
-		err = &runError{err, res, p.options.Which(), op.resume()}
+		err = &runError{err, res, p.app.Which(p.request), op.resume()}
 	}
 	if format == "json" {
 		p.answered = true
@@ -93,7 +92,7 @@ func (op *operation) begin(cluster string, g *plan.ExecutionGraph) {
 	case terminal(op.out):
 		op.view = progress.NewScreen(progress.Terminal{Out: op.out, Notices: op.err, Size: func() (int, int) { return size(op.out) }, Style: style.New(op.colors(op.out))},
 			strings.TrimPrefix(op.path, "kubexm ")+" "+cluster, op.state)
-	case op.options.DryRun: // its output is what would change
+	case op.request.DryRun: // its output is what would change
 		op.view = progress.NewPlain(op.err, op.err, op.state)
 	default:
 		op.view = progress.NewPlain(op.out, op.err, op.state)
@@ -149,7 +148,7 @@ func (op *operation) halt() {
 
 // resume is the command that goes on with this run.
 func (op *operation) resume() string {
-	if op.options.DryRun {
+	if op.request.DryRun {
 		return ""
 	}
 	return op.again

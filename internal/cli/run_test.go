@@ -28,10 +28,10 @@ type fakeRun struct {
 	steps   []engine.Event // how each step ends
 	errs    []error
 	missing []string // hosts that were left out
-	during  func(app.Options)
+	during  func(app.Request, app.Observer)
 }
 
-func (f fakeRun) run(_ context.Context, o app.Options) (*app.Result, error) {
+func (f fakeRun) run(_ context.Context, r app.Request, o app.Observer) (*app.Result, error) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local) //nolint:gosmopolitan // lines show local time
 	g := &plan.ExecutionGraph{Name: "create"}
 	for i := range f.steps {
@@ -42,17 +42,17 @@ func (f fakeRun) run(_ context.Context, o app.Options) (*app.Result, error) {
 	}
 	o.Begin("prod", g)
 	res := &app.Result{Cluster: "prod", Missing: f.missing, Elapsed: 61 * time.Second}
-	if !o.DryRun {
+	if !r.DryRun {
 		res.Run = "20260102T030405.000Z-create"
 	}
 	for _, ev := range f.steps {
 		begun := ev
 		begun.Status, begun.Duration, begun.Error, begun.Diff = engine.Started, 0, "", ""
-		o.Sink(begun)
+		o.Event(begun)
 		if f.during != nil {
-			f.during(o)
+			f.during(r, o)
 		}
-		o.Sink(ev)
+		o.Event(ev)
 		res.Summary.Total++
 		switch ev.Status {
 		case engine.Changed:
@@ -207,7 +207,7 @@ func TestInterrupted(t *testing.T) {
 		steps: append(wellEnded[:2:2], cut, step(engine.Skipped, "node2", "kubeadm join", 0)),
 		errs:  []error{fault.Exit(errors.Join(app.ErrStopped, err), fault.ExitInterrupted)},
 	}
-	f.during = func(o app.Options) {
+	f.during = func(_ app.Request, o app.Observer) {
 		if stop := p.interrupt.clean.Swap(nil); stop != nil {
 			(*stop)()
 			<-o.Stop
@@ -220,7 +220,7 @@ func TestInterrupted(t *testing.T) {
 func TestInterruptedDryRun(t *testing.T) {
 	p := &program{}
 	f := fakeRun{steps: wellEnded[:1]}
-	f.during = func(app.Options) { (*p.interrupt.clean.Load())() }
+	f.during = func(app.Request, app.Observer) { (*p.interrupt.clean.Load())() }
 	if _, stderr := f.operate(t, p, "text", "--dry-run"); !strings.Contains(stderr, "press again to stop at once") || strings.Contains(stderr, "resume") {
 		t.Error(stderr)
 	}
@@ -230,7 +230,7 @@ func TestInterruptedDryRun(t *testing.T) {
 func unread() {
 	p := &program{out: os.Stdout, err: os.Stderr}
 	f := fakeRun{steps: wellEnded}
-	f.during = func(app.Options) {
+	f.during = func(app.Request, app.Observer) {
 		for {
 			if _, err := fmt.Println(`{"type":"event"}`); err != nil {
 				return
@@ -247,7 +247,7 @@ func unread() {
 func TestRollbackFlag(t *testing.T) {
 	for want, flags := range map[engine.Rollback][]string{engine.RollbackHost: nil, engine.RollbackTask: {"--rollback=task"}} {
 		var got engine.Rollback
-		f := fakeRun{steps: wellEnded[:1], during: func(o app.Options) { got = o.Rollback }}
+		f := fakeRun{steps: wellEnded[:1], during: func(r app.Request, _ app.Observer) { got = r.Rollback }}
 		if f.operate(t, &program{}, "text", flags...); got != want {
 			t.Errorf("with %v it is %q", flags, got)
 		}
@@ -263,9 +263,9 @@ func TestSlowReader(t *testing.T) {
 		text, _ := io.ReadAll(from)
 		read <- text
 	}()
-	err := p.operate(&cobra.Command{Use: "kubexm"}, "json", func(ctx context.Context, o app.Options) (*app.Result, error) {
+	err := p.operate(&cobra.Command{Use: "kubexm"}, "json", func(ctx context.Context, r app.Request, o app.Observer) (*app.Result, error) {
 		defer close(over)
-		return fakeRun{steps: wellEnded}.run(ctx, o)
+		return fakeRun{steps: wellEnded}.run(ctx, r, o)
 	})
 	_ = to.Close()
 	if text := <-read; err != nil || bytes.Count(text, []byte("\n")) != 2*len(wellEnded)+1 {

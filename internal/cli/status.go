@@ -30,8 +30,7 @@ The exit code is 1 when there is a problem.`,
 	}
 	format := output(cmd, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		p.options.Notice = p.notice
-		is, err := app.Status(cmd.Context(), p.options)
+		is, err := p.app.Status(cmd.Context(), p.request, p.observer())
 		if err != nil {
 			return err
 		}

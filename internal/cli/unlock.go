@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -25,12 +26,12 @@ It asks for confirmation on a terminal; elsewhere --yes is needed.`,
 	}
 	yes := cmd.Flags().BoolP("yes", "y", false, "do not ask for confirmation")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		_, conf, err := app.Config(&p.options)
+		_, conf, err := p.app.Config(p.request, app.Observer{})
 		if err != nil {
 			return err
 		}
-		p.options.Notice = p.notice
-		removed, err := app.Unlock(cmd.Context(), p.options, func(held []app.Locked) error {
+		o := p.observer()
+		o.MayUnlock = func(ctx context.Context, held []app.Locked) error {
 			if *yes {
 				return nil
 			}
@@ -40,8 +41,9 @@ It asks for confirmation on a terminal; elsewhere --yes is needed.`,
 			for _, l := range held {
 				fmt.Fprintf(p.err, "%s is locked by %s\n", l.Host, l.Who)
 			}
-			return p.typed(cmd.Context(), conf.Metadata.Name)
-		})
+			return p.typed(ctx, conf.Metadata.Name)
+		}
+		removed, err := p.app.Unlock(cmd.Context(), p.request, o)
 		for _, l := range removed {
 			fmt.Fprintf(p.out, "%s was locked by %s\n", l.Host, l.Who)
 		}

@@ -109,7 +109,9 @@ func (c *Cluster) Masters() []string { return c.Hosts(v1alpha1.RoleMaster) }
 func (c *Cluster) Nodes() []string { return c.Hosts(v1alpha1.RoleMaster, v1alpha1.RoleWorker) }
 
 // IsNode reports whether the host runs a kubelet.
-func (c *Cluster) IsNode(host string) bool { return isNode(c.Host(host)) }
+func (c *Cluster) IsNode(host string) bool {
+	return c.Host(host).Is(v1alpha1.RoleMaster) || c.Host(host).Is(v1alpha1.RoleWorker)
+}
 
 // Workers returns the nodes without a control plane.
 func (c *Cluster) Workers() []string {
@@ -139,10 +141,12 @@ func (c *Cluster) FirstMaster() string { return c.Masters()[0] }
 // Touched returns the hosts that say themselves that they belong to this cluster, by its ID and its name: those on
 // which kubexm has begun its work. Where the cluster's ID is lost its name alone counts.
 func (c *Cluster) Touched() []string {
-	return slices.DeleteFunc(c.All(), func(h string) bool { return !c.touched(c.FactsOf(h)) })
+	return slices.DeleteFunc(c.All(), func(h string) bool { return !c.IsTouched(h) })
 }
 
-func (c *Cluster) touched(f *runner.Facts) bool {
+// IsTouched reports whether the host is one of Touched.
+func (c *Cluster) IsTouched(host string) bool {
+	f := c.FactsOf(host)
 	id, err := c.recorded()
 	return f.Env["cluster"] == c.Name && (err != nil || id == "" || f.Env["id"] == id)
 }
@@ -382,15 +386,15 @@ func (c *Cluster) chooseProxyMode() string {
 	switch m := c.Spec.Kubernetes.ProxyMode; {
 	case m != "":
 		return m
-	case !slices.ContainsFunc(c.nodeFacts(), func(f *runner.Facts) bool { return !fitForNFTables(f) }):
+	case !slices.ContainsFunc(c.nodeFacts(), func(f *runner.Facts) bool { return !FitForNFTables(f) }):
 		return v1alpha1.ProxyNFTables
 	}
 	return v1alpha1.ProxyIPTables
 }
 
-// fitForNFTables reports whether kube-proxy's nftables mode works on the host: it
+// FitForNFTables reports whether kube-proxy's nftables mode works on the host: it
 // refuses kernels before 5.13 (k8s.io/kubernetes/pkg/proxy/nftables).
-func fitForNFTables(f *runner.Facts) bool {
+func FitForNFTables(f *runner.Facts) bool {
 	v, err := version.ParseGeneric(f.Kernel)
 	return err == nil && v.AtLeast(version.MustParseGeneric("5.13")) && f.Features[runner.FeatureNFTables]
 }

@@ -274,7 +274,7 @@ func (b *bench) kubexm(ctx context.Context, work string, args ...string) (made, 
 	}
 	m.Elapsed = time.Duration(last.Millis) * time.Millisecond
 	if m.Run != "" {
-		m.path, err = app.CriticalPath(&app.Options{Name: m.Cluster, Workdir: work}, m.Run)
+		m.path, err = (&app.App{Workdir: work}).CriticalPath(app.Request{Name: m.Cluster}, m.Run)
 	}
 	return m, err
 }

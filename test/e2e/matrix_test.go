@@ -193,7 +193,7 @@ func (c *cluster) whole(t *testing.T) {
 // slowest names the three steps that made the creation of the cluster last longest.
 func (c *cluster) slowest(t *testing.T) string {
 	t.Helper()
-	path, err := app.CriticalPath(&app.Options{Name: c.name, Workdir: c.work}, c.made.result.Run)
+	path, err := (&app.App{Workdir: c.work}).CriticalPath(app.Request{Name: c.name}, c.made.result.Run)
 	must(t, err)
 	slices.SortFunc(path, func(a, b engine.Leg) int { return cmp.Compare(b.Took, a.Took) })
 	var parts []string

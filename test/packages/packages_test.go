@@ -75,19 +75,19 @@ func carried(t *testing.T, place string, published http.Handler, systems ...stri
 		text += "      " + from + ": " + sources[from] + "\n"
 	}
 	text += "    access: {\"" + mirror.URL + "\": {username: me, password: hush, caFile: " + ca + "}}\n"
-	o := app.Options{File: filepath.Join(dir, "cluster.yaml"), Workdir: dir, Notice: func(text string) { t.Log(text) }}
+	r, o := app.Request{File: filepath.Join(dir, "cluster.yaml")}, app.Observer{Notice: func(text string) { t.Log(text) }}
 	bundle, workdir := filepath.Join(dir, "bundle.tar.zst"), t.TempDir()
-	must(t, os.WriteFile(o.File, []byte(text), 0o600))
-	d, err := app.NewDownload(t.Context(), o, app.Selection{Systems: systems})
+	must(t, os.WriteFile(r.File, []byte(text), 0o600))
+	d, err := (&app.App{Workdir: dir}).NewDownload(t.Context(), r, o, app.Selection{Systems: systems})
 	must(t, err)
-	_, err = d.Run(app.Bundle{File: bundle})(t.Context(), o)
+	_, err = d.Run(app.Bundle{File: bundle})(t.Context(), r, o)
 	must(t, err)
 	for _, i := range d.Items {
 		if i.System != "" {
 			t.Logf("%s: %d bytes from %s", i, i.Size, i.From)
 		}
 	}
-	_, err = app.Import(t.Context(), app.Options{Workdir: workdir}, []string{bundle}, "")
+	_, err = (&app.App{Workdir: workdir}).Import(t.Context(), app.Request{}, app.Observer{}, []string{bundle}, "")
 	must(t, err)
 	store, err := resource.Open(filepath.Join(workdir, "packages"), source.Config{Offline: true})
 	must(t, err)

@@ -1,4 +1,4 @@
-package observe
+package preflight
 
 import (
 	"context"
@@ -17,16 +17,16 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner"
 )
 
-// ExternalEtcd looks at an etcd that kubexm does not run from the masters that are not part of the cluster yet, and
+// externalEtcd looks at an etcd that kubexm does not run from the masters that are not part of the cluster yet, and
 // finds what would make them fail.
-func ExternalEtcd(ctx context.Context, c *cluster.Cluster, hosts map[string]*runner.Runner) (found []cluster.Finding) {
+func externalEtcd(ctx context.Context, c *cluster.Cluster, hosts map[string]*runner.Runner) (found []Finding) {
 	touched := c.Touched()
 	masters := slices.DeleteFunc(c.Masters(), func(h string) bool { return slices.Contains(touched, h) || c.Facts[h] == nil })
 	if !c.ExternalEtcd() || len(masters) == 0 {
 		return nil
 	}
 	add := func(host, what, needed, fix string) {
-		found = append(found, cluster.Finding{Host: host, Check: cluster.EtcdCheck, Severity: cluster.SeverityError, Found: what, Needed: needed, Fix: fix})
+		found = append(found, Finding{Host: host, Check: Etcd, Severity: SeverityError, Found: what, Needed: needed, Fix: fix})
 	}
 	conf, expired, err := c.EtcdClient().TLS()
 	if err = errors.Join(err, expired); err != nil {
@@ -52,7 +52,7 @@ func ExternalEtcd(ctx context.Context, c *cluster.Cluster, hosts map[string]*run
 	switch key, err := firstKey(ctx, external(c, hosts[masters[0]], conf)[0], prefix); {
 	case err != nil:
 		add(masters[0], fmt.Sprintf("the keys of etcd below %s cannot be read: %v", prefix, err), "no objects of another cluster", "check with: etcdctl get --prefix --keys-only --limit 1 "+prefix)
-		found[0].Severity = cluster.SeverityWarning
+		found[0].Severity = SeverityWarning
 	case key != "":
 		add(masters[0], fmt.Sprintf("etcd holds objects of another cluster, like %s", key), "no keys below "+prefix,
 			"if that cluster is in use, use another etcd, or spec.kubernetes.apiServer.extraArgs.etcd-prefix; if it is gone: etcdctl del --prefix "+prefix)

@@ -1,6 +1,7 @@
-package cluster
+package preflight
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -10,13 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/runner"
 )
 
 // systemChecks look at the operating system. What is no obstacle, or what an
 // operator may want as it is, is a warning.
 var systemChecks = []check{
-	{"kernel-version", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+	{"kernel-version", func(_ *cluster.Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
 		have, err := version.ParseGeneric(f.Kernel)
 		for _, k := range kernels {
 			if err != nil || have.AtLeast(version.MustParseGeneric(k.before)) || k.cgroup != 0 && k.cgroup != f.CgroupVersion {
@@ -30,8 +32,8 @@ var systemChecks = []check{
 		}
 		return Finding{}
 	}},
-	{"cgroup", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
-		if f.CgroupVersion != 1 || c.Minor() < 35 || !isNode(h) {
+	{"cgroup", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		if f.CgroupVersion != 1 || c.Minor() < 35 || !c.IsNode(h.Name) {
 			return Finding{}
 		}
 		found := Finding{Found: "cgroup v1", Needed: "cgroup v2: kubelets from 1.35 on refuse v1 (kep.k8s.io/5573)", Fix: "boot with systemd.unified_cgroup_hierarchy=1, where kernel and systemd are new enough"}
@@ -41,7 +43,7 @@ var systemChecks = []check{
 		found.Fix += "; until then kubexm sets failCgroupV1: false"
 		return warning(found)
 	}},
-	{"hostname", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+	{"hostname", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
 		fix := "kubexm sets the host name to " + h.Name + ", and adds it to /etc/hosts"
 		if len(validation.IsDNS1123Subdomain(f.Hostname)) > 0 {
 			return warning(Finding{Found: fmt.Sprintf("host name %q", f.Hostname), Needed: "lower case letters, digits, hyphens and dots (RFC 1123)", Fix: fix})
@@ -57,7 +59,7 @@ var systemChecks = []check{
 		}
 		return warning(Finding{Found: fmt.Sprintf("host name %s resolves %s", f.Hostname, leads), Needed: "an address at which other hosts reach it", Fix: fix})
 	}},
-	{"ntp", func(c *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+	{"ntp", func(c *cluster.Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
 		if f.Container != "" || len(f.TimeServices)+len(c.Spec.System.NTPServers) > 0 { // the clock of a container is its machine's
 			return Finding{}
 		}
@@ -66,13 +68,13 @@ var systemChecks = []check{
 			Fix: "start one, or set spec.system.ntpServers: kubexm then installs chrony",
 		})
 	}},
-	{"docker", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+	{"docker", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
 		compose, err := version.ParseGeneric(f.Compose)
 		switch found := (Finding{Needed: "Docker Engine and its plugin Compose 2, for Harbor"}); {
-		case !RunsHarbor(c.Spec, h):
+		case !cluster.RunsHarbor(c.Spec, h):
 			return Finding{}
 		case !f.Docker || err != nil || !compose.AtLeast(version.MustParseGeneric("2.0")):
-			found.Found = map[bool]string{true: "docker.service active", false: "docker.service not active"}[f.Docker] + ", docker compose " + orText(f.Compose, "missing")
+			found.Found = map[bool]string{true: "docker.service active", false: "docker.service not active"}[f.Docker] + ", docker compose " + cmp.Or(f.Compose, "missing")
 			found.Fix = "install them (docs.docker.com/engine/install: docker-ce, docker-compose-plugin), and start them (systemctl enable --now docker): kubexm leaves Docker to its owner"
 			return found
 		case slices.Contains(f.Firewalls, "firewalld"):
@@ -81,13 +83,13 @@ var systemChecks = []check{
 		}
 		return Finding{}
 	}},
-	{"selinux", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+	{"selinux", func(_ *cluster.Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
 		if !f.Enforcing {
 			return Finding{}
 		}
 		return warning(Finding{Found: "SELinux enforcing", Needed: "SELinux permissive or off", Fix: "kubexm makes it permissive, and disables it from the next boot on"})
 	}},
-	{"firewall", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+	{"firewall", func(_ *cluster.Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
 		if len(f.Firewalls) == 0 {
 			return Finding{}
 		}
@@ -110,9 +112,6 @@ var kernels = []struct {
 	{before: "4.19", works: true, why: ": Kubernetes is not tested with older ones"},
 	{before: "5.8", cgroup: 2, works: true, why: ", for all that Kubernetes does with cgroup v2"},
 }
-
-// isNode reports whether a kubelet runs on the host.
-func isNode(h *v1alpha1.Host) bool { return h.Is(v1alpha1.RoleMaster) || h.Is(v1alpha1.RoleWorker) }
 
 func isLoopback(ip string) bool {
 	a, err := netip.ParseAddr(ip)

@@ -1,4 +1,6 @@
-package cluster
+// Package preflight looks whether a cluster can be made of its machines, or can follow its configuration there: tables
+// of checks of what is known of the hosts, and questions to them, to an external etcd and to the store. It changes nothing.
+package preflight
 
 import (
 	"cmp"
@@ -9,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/runner"
 )
@@ -35,7 +38,7 @@ type Finding struct {
 // check looks at one host; found is empty when all is well.
 type check struct {
 	name string
-	look func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding
+	look func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding
 }
 
 // supported lists the distributions, by ID of os-release(5), with the versions
@@ -46,51 +49,51 @@ var supported = map[string][]string{
 	"openEuler": {"20.03", "22.03", "24.03"}, "kylin": {"V10"}, "anolis": {"7", "8"},
 }
 
-// PackagesCheck is the name of the check for a package manager, and for packages where there is no network.
-const PackagesCheck = "packages"
+// Packages is the name of the check for a package manager, and for packages where there is no network.
+const Packages = "packages"
 
 // checks are all checks that look at one host, with what is known of the others.
 var checks = slices.Concat(machineChecks, systemChecks, networkChecks)
 
 var machineChecks = []check{
-	{"os", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+	{"os", func(_ *cluster.Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
 		if slices.ContainsFunc(supported[f.OS], func(v string) bool { return f.OSVersion == v || strings.HasPrefix(f.OSVersion, v+".") }) {
 			return Finding{}
 		}
 		return Finding{Found: f.OSName, Needed: strings.Join(slices.Sorted(maps.Keys(supported)), ", ") + " in a supported version", Fix: "use a supported distribution"}
 	}},
-	{"systemd", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+	{"systemd", func(_ *cluster.Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
 		if f.Systemd {
 			return Finding{}
 		}
 		return Finding{Found: "process 1 is not systemd", Needed: "systemd", Fix: "boot the machine with systemd"}
 	}},
-	{"arch", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
-		if RunsHarbor(c.Spec, h) && f.Arch == "arm64" {
+	{"arch", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		if cluster.RunsHarbor(c.Spec, h) && f.Arch == "arm64" {
 			return Finding{Found: f.Arch, Needed: "amd64: Harbor is published for amd64 only", Fix: "give another host the role registry, or choose spec.registry.type registry"}
 		}
 		if (h.Arch == "" || h.Arch == f.Arch) && (f.Arch == "amd64" || f.Arch == "arm64") {
 			return Finding{}
 		}
-		return Finding{Found: f.Arch, Needed: orText(h.Arch, "amd64 or arm64"), Fix: "correct spec.hosts[].arch, or use another machine"}
+		return Finding{Found: f.Arch, Needed: cmp.Or(h.Arch, "amd64 or arm64"), Fix: "correct spec.hosts[].arch, or use another machine"}
 	}},
-	{"cpu", func(c *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+	{"cpu", func(c *cluster.Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
 		return atLeast(f.CPUs, c.Spec.Preflight.MinCPUs, "%d CPUs", "give the machine more processors, or lower spec.preflight.minCPUs")
 	}},
-	{"memory", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+	{"memory", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
 		need, limit := c.Spec.Preflight.MinWorkerMemoryMiB, "minWorkerMemoryMiB"
-		if h.Is(v1alpha1.RoleMaster) || RunsHarbor(c.Spec, h) { // Harbor's own least are 4 GB, too
+		if h.Is(v1alpha1.RoleMaster) || cluster.RunsHarbor(c.Spec, h) { // Harbor's own least are 4 GB, too
 			need, limit = c.Spec.Preflight.MinMasterMemoryMiB, "minMasterMemoryMiB"
 		}
 		return atLeast(f.MemoryMiB, need, "%d MiB of memory", "give the machine more memory, or lower spec.preflight."+limit)
 	}},
-	{"disk", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
-		return c.room(h, f, "MiB", func(s store) int { return s.mib }, func(d runner.Disk) (int, bool) { return d.FreeMiB, true })
+	{"disk", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		return room(c, h, f, "MiB", func(s store) int { return s.mib }, func(d runner.Disk) (int, bool) { return d.FreeMiB, true })
 	}},
-	{"inodes", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
-		return c.room(h, f, "inodes", func(s store) int { return s.inodes }, func(d runner.Disk) (int, bool) { return d.FreeIno, d.Inodes > 0 })
+	{"inodes", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		return room(c, h, f, "inodes", func(s store) int { return s.inodes }, func(d runner.Disk) (int, bool) { return d.FreeIno, d.Inodes > 0 })
 	}},
-	{"kernel", onNodes(func(c *Cluster, f *runner.Facts) Finding {
+	{"kernel", onNodes(func(c *cluster.Cluster, f *runner.Facts) Finding {
 		needed := []string{runner.FeatureOverlay, runner.FeatureBridgeNF}
 		if n := c.Spec.Network; n.Plugin == v1alpha1.PluginFlannel && n.Flannel.Backend == "vxlan" {
 			needed = append(needed, runner.FeatureVXLAN)
@@ -106,21 +109,21 @@ var machineChecks = []check{
 		}
 		return Finding{Found: "no " + strings.Join(missing, ", ") + " in kernel " + f.Kernel, Needed: "these modules, loadable or built in", Fix: "install the kernel's modules package"}
 	})},
-	{"proxy-mode", onNodes(func(c *Cluster, f *runner.Facts) Finding {
-		fit := map[string]bool{v1alpha1.ProxyIPVS: f.Features[runner.FeatureIPVS], v1alpha1.ProxyNFTables: fitForNFTables(f), v1alpha1.ProxyIPTables: true}
+	{"proxy-mode", onNodes(func(c *cluster.Cluster, f *runner.Facts) Finding {
+		fit := map[string]bool{v1alpha1.ProxyIPVS: f.Features[runner.FeatureIPVS], v1alpha1.ProxyNFTables: cluster.FitForNFTables(f), v1alpha1.ProxyIPTables: true}
 		if mode := c.ProxyMode(); !fit[mode] {
 			need := map[string]string{v1alpha1.ProxyIPVS: runner.FeatureIPVS, v1alpha1.ProxyNFTables: runner.FeatureNFTables + " and a kernel of at least 5.13"}[mode]
 			return Finding{Found: "kernel " + f.Kernel, Needed: need + ", for proxyMode " + mode, Fix: "choose another spec.kubernetes.proxyMode, or another kernel"}
 		}
 		return Finding{}
 	})},
-	{PackagesCheck, func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+	{Packages, func(_ *cluster.Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
 		if f.PackageManager != "" {
 			return Finding{}
 		}
 		return Finding{Found: "no package manager", Needed: "apt, dnf or yum", Fix: "use a supported distribution"}
 	}},
-	{"leftovers", func(c *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+	{"leftovers", func(c *cluster.Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
 		if f.Env["cluster"] != "" {
 			return Finding{} // whose they are is known
 		}
@@ -139,14 +142,14 @@ var machineChecks = []check{
 			Fix: "remove what is in there (another container engine's?), or choose spec.etcd.dataDir, runtime.dataRoot and registry.dataDir elsewhere",
 		}
 	}},
-	{"ports", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+	{"ports", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
 		if f.Env["cluster"] != "" {
 			return Finding{}
 		}
 		var taken []string
-		for _, p := range c.ports(h) {
+		for _, p := range ports(c, h) {
 			if by, busy := f.Listening[p]; busy {
-				taken = append(taken, fmt.Sprintf("%d (by %s)", p, orText(by, "the kernel")))
+				taken = append(taken, fmt.Sprintf("%d (by %s)", p, cmp.Or(by, "the kernel")))
 			}
 		}
 		if taken == nil {
@@ -154,7 +157,7 @@ var machineChecks = []check{
 		}
 		return Finding{Found: "port " + strings.Join(taken, ", ") + " taken", Needed: "these ports free", Fix: "stop what listens on them"}
 	}},
-	{"clock", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+	{"clock", func(_ *cluster.Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
 		ahead, word := f.Skew, "ahead of"
 		if ahead < 0 {
 			ahead, word = -ahead, "behind"
@@ -171,7 +174,7 @@ var machineChecks = []check{
 		}
 		return Finding{}
 	}},
-	{"swap", func(_ *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+	{"swap", func(_ *cluster.Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
 		if len(f.Swaps) == 0 {
 			return Finding{}
 		}
@@ -180,9 +183,9 @@ var machineChecks = []check{
 }
 
 // onNodes is a check of hosts that run a kubelet.
-func onNodes(look func(c *Cluster, f *runner.Facts) Finding) func(*Cluster, *v1alpha1.Host, *runner.Facts) Finding {
-	return func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
-		if !isNode(h) {
+func onNodes(look func(c *cluster.Cluster, f *runner.Facts) Finding) func(*cluster.Cluster, *v1alpha1.Host, *runner.Facts) Finding {
+	return func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		if !c.IsNode(h.Name) {
 			return Finding{}
 		}
 		return look(c, f)
@@ -190,9 +193,9 @@ func onNodes(look func(c *Cluster, f *runner.Facts) Finding) func(*Cluster, *v1a
 }
 
 // ports are those that the cluster's programs take on a host.
-func (c *Cluster) ports(h *v1alpha1.Host) []int {
+func ports(c *cluster.Cluster, h *v1alpha1.Host) []int {
 	var ports []int
-	if isNode(h) {
+	if c.IsNode(h.Name) {
 		ports = append(ports, 10248, 10249, 10250, 10256)
 	}
 	if h.Is(v1alpha1.RoleMaster) {
@@ -225,17 +228,10 @@ func warning(f Finding) Finding {
 	return f
 }
 
-func orText(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
-}
-
-// Preflight looks at the facts of all hosts that were asked for what would make
+// Facts looks at the facts of all hosts that were asked for what would make
 // the cluster fail, without the checks named in skip. Errors come before warnings.
 // That a machine belongs to another cluster cannot be skipped. Nothing is touched.
-func (c *Cluster) Preflight(skip []string) []Finding {
+func Facts(c *cluster.Cluster, skip []string) []Finding {
 	var all []Finding
 	for i := range c.Spec.Hosts {
 		h := &c.Spec.Hosts[i]
@@ -257,22 +253,22 @@ func (c *Cluster) Preflight(skip []string) []Finding {
 			all = append(all, f)
 		}
 	}
-	all = append(all, c.alike()...)
+	all = append(all, alike(c)...)
 	all = slices.DeleteFunc(all, func(f Finding) bool { return slices.Contains(skip, f.Check) })
-	SortFindings(all)
+	sortFindings(all)
 	return all
 }
 
-// SortFindings puts errors before warnings, and leaves all else in its order.
-func SortFindings(all []Finding) {
+// sortFindings puts errors before warnings, and leaves all else in its order.
+func sortFindings(all []Finding) {
 	slices.SortStableFunc(all, func(a, b Finding) int { return cmp.Compare(a.Severity, b.Severity) })
 }
 
-// StoreCheck is the name of the check that looks for gaps in the store where nothing is to be fetched.
-const StoreCheck = "store"
+// Store is the name of the check that looks for gaps in the store where nothing is to be fetched.
+const Store = "store"
 
-// CheckNames are the names of the preflight checks.
-func CheckNames() []string {
+// Names are the names of the checks.
+func Names() []string {
 	var names []string
 	for _, c := range checks {
 		names = append(names, c.name)
@@ -280,5 +276,5 @@ func CheckNames() []string {
 	for _, id := range identities {
 		names = append(names, id.name)
 	}
-	return append(names, EtcdCheck, StoreCheck)
+	return append(names, Etcd, Store)
 }

@@ -1,4 +1,4 @@
-package cluster
+package preflight
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/runner"
 )
 
@@ -22,13 +23,13 @@ const (
 )
 
 // stores are the directories that a host's roles fill.
-func (c *Cluster) stores(h *v1alpha1.Host) []store {
+func stores(c *cluster.Cluster, h *v1alpha1.Host) []store {
 	p := c.Spec.Preflight
 	var all []store
-	if isNode(h) || h.Is(v1alpha1.RoleEtcd) || h.Is(v1alpha1.RoleRegistry) {
+	if c.IsNode(h.Name) || h.Is(v1alpha1.RoleEtcd) || h.Is(v1alpha1.RoleRegistry) {
 		all = append(all, store{path: runner.BinDir, mib: binDirMiB})
 	}
-	if isNode(h) {
+	if c.IsNode(h.Name) {
 		all = append(all, store{c.DataRoot(), p.MinNodeDiskMiB, p.MinNodeInodes}, store{path: runner.KubeletDir, mib: kubeletDirMiB})
 	}
 	if h.Is(v1alpha1.RoleEtcd) {
@@ -42,10 +43,10 @@ func (c *Cluster) stores(h *v1alpha1.Host) []store {
 
 // room compares what the host's stores need with what is free where they are.
 // Stores on one file system share it. A host of the cluster has most of it already.
-func (c *Cluster) room(h *v1alpha1.Host, f *runner.Facts, unit string, need func(store) int, free func(runner.Disk) (n int, known bool)) Finding {
+func room(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts, unit string, need func(store) int, free func(runner.Disk) (n int, known bool)) Finding {
 	var mounts []string
 	have, want, paths := map[string]int{}, map[string]int{}, map[string][]string{}
-	for _, s := range c.stores(h) {
+	for _, s := range stores(c, h) {
 		i := slices.IndexFunc(f.Disks, func(d runner.Disk) bool { return d.Path == s.path })
 		if i < 0 || need(s) == 0 {
 			continue
@@ -74,7 +75,7 @@ func (c *Cluster) room(h *v1alpha1.Host, f *runner.Facts, unit string, need func
 		Found: strings.Join(found, "; "), Needed: strings.Join(needed, "; "),
 		Fix: "make room, mount a larger file system there, or lower the limits in spec.preflight",
 	}
-	if c.touched(f) {
+	if c.IsTouched(h.Name) {
 		return warning(short)
 	}
 	return short

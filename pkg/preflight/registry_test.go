@@ -1,4 +1,4 @@
-package cluster_test
+package preflight_test
 
 import (
 	"slices"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
+	"github.com/kubexm/kubexm/pkg/preflight"
 	"github.com/kubexm/kubexm/pkg/runner"
 )
 
@@ -19,7 +20,7 @@ func TestRegistryPreflight(t *testing.T) {
 		f.Tried = map[string]string{"10.0.0.12:443": "no answer in 2 seconds"}
 	}))
 	got := []string{}
-	for _, f := range c.Preflight(nil) {
+	for _, f := range preflight.Facts(c, nil) {
 		got = append(got, f.Host+" "+f.Check+" "+f.Found)
 	}
 	want := "node1 leftovers /var/lib/registry not empty; node1 reachability port 443 of node2: no answer in 2 seconds; node2 disk 4999 MiB free in /var; " +
@@ -50,7 +51,7 @@ func TestHarborPreflight(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := clustertest.Parse(t, config, well(func(f *runner.Facts) { docker(f); tt.spoil(f) }))
 			var got []string
-			for _, f := range c.Preflight(nil) {
+			for _, f := range preflight.Facts(c, nil) {
 				got = append(got, f.Host+" "+f.Check+" "+f.Found)
 			}
 			if text := strings.Join(got, "; "); text != tt.want {

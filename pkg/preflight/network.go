@@ -1,4 +1,4 @@
-package cluster
+package preflight
 
 import (
 	"fmt"
@@ -11,19 +11,20 @@ import (
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/runner"
 )
 
 // Reachability is the check whose facts are asked for apart: hosts try ports of each other.
 const Reachability = "reachability"
 
-// EtcdCheck is the check of an external etcd, which is no host.
-const EtcdCheck = "external-etcd"
+// Etcd is the check of an external etcd, which is no host.
+const Etcd = "external-etcd"
 
 var networkChecks = []check{
-	{"vip", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+	{"vip", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
 		vip := c.Spec.LoadBalancer.VIP
-		if c.sharesVIP(h) && !slices.ContainsFunc(f.Interfaces, func(i runner.Interface) bool {
+		if sharesVIP(c, h) && !slices.ContainsFunc(f.Interfaces, func(i runner.Interface) bool {
 			return slices.ContainsFunc(i.Addresses, func(a string) bool {
 				return addr(a) == h.InternalAddress && prefix(a).Contains(netip.MustParseAddr(vip))
 			})
@@ -38,7 +39,7 @@ var networkChecks = []check{
 		}) {
 			return Finding{Found: vip + " is an address of the host", Needed: "an unused address", Fix: "choose another spec.loadBalancer.vip, or remove the address from the host"}
 		}
-		if why, tried := f.Tried[c.VIPAddress(h.Name)]; tried && why == "" {
+		if why, tried := f.Tried[vipAddress(c, h.Name)]; tried && why == "" {
 			return Finding{
 				Found: vip + " answers: another machine already has it, perhaps of another cluster", Needed: "an unused address",
 				Fix: "choose another spec.loadBalancer.vip, or remove the address from that machine (ip neigh show " + vip + " shows its MAC address)",
@@ -46,7 +47,7 @@ var networkChecks = []check{
 		}
 		return Finding{}
 	}},
-	{"load-balancer", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+	{"load-balancer", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
 		proxy := c.Proxy()
 		programs := proxy
 		if h.Is(v1alpha1.RoleLoadBalancer) {
@@ -75,9 +76,9 @@ var networkChecks = []check{
 		}
 		return found
 	}},
-	{"resolv-conf", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+	{"resolv-conf", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
 		_, chosen := c.Spec.Kubernetes.Kubelet.Config["resolvConf"]
-		if !isNode(h) || chosen || len(c.Spec.DNS.CoreDNS.Upstream) > 0 || len(c.Spec.Extra.Resolves) > 0 {
+		if !c.IsNode(h.Name) || chosen || len(c.Spec.DNS.CoreDNS.Upstream) > 0 || len(c.Spec.Extra.Resolves) > 0 {
 			return Finding{} // pods get their servers from elsewhere
 		}
 		found := Finding{Needed: "a name server that pods can reach, too", Fix: "name one in /etc/resolv.conf, or set spec.dns.coredns.upstream"}
@@ -91,7 +92,7 @@ var networkChecks = []check{
 		}
 		return found
 	}},
-	{"routes", func(c *Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+	{"routes", func(c *cluster.Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
 		if f.Env["cluster"] != "" {
 			return Finding{} // the pods' own
 		}
@@ -117,13 +118,13 @@ var networkChecks = []check{
 		found.Found = strings.Join(taken, "; ")
 		return found
 	}},
-	{"proxy", func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+	{"proxy", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
 		if !f.Proxied {
 			return Finding{}
 		}
-		direct := append([]string{c.Spec.Network.PodCIDR, c.Spec.Network.ServiceCIDR}, c.internalAddresses()...)
+		direct := append([]string{c.Spec.Network.PodCIDR, c.Spec.Network.ServiceCIDR}, internalAddresses(c)...)
 		if h.Is(v1alpha1.RoleMaster) {
-			direct = append(direct, c.etcdAddresses()...)
+			direct = append(direct, etcdAddresses(c)...)
 		}
 		var lacks []string
 		for _, to := range direct {
@@ -140,11 +141,11 @@ var networkChecks = []check{
 			Fix: "add them to no_proxy where the proxy is set (/etc/environment)",
 		})
 	}},
-	{Reachability, func(c *Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+	{Reachability, func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
 		ports := map[string][]string{} // by what came of them
 		excused := true
-		for _, l := range c.Links(h.Name) {
-			if why := f.Tried[c.LinkAddress(l)]; why != "" {
+		for _, l := range Links(c, h.Name) {
+			if why := f.Tried[l.Address]; why != "" {
 				ports[why] = append(ports[why], fmt.Sprintf("port %d of %s", l.Port, l.Host))
 				excused = excused && len(f.Firewalls)+len(c.FactsOf(l.Host).Firewalls) > 0
 			}
@@ -184,7 +185,7 @@ func bypassed(noProxy string, to netip.Prefix) bool {
 	})
 }
 
-func (c *Cluster) internalAddresses() []string {
+func internalAddresses(c *cluster.Cluster) []string {
 	var all []string
 	for i := range c.Spec.Hosts {
 		all = append(all, c.Spec.Hosts[i].InternalAddress)
@@ -193,12 +194,12 @@ func (c *Cluster) internalAddresses() []string {
 }
 
 // etcdAddresses are those of an external etcd, as far as its endpoints are no names.
-func (c *Cluster) etcdAddresses() (all []string) {
+func etcdAddresses(c *cluster.Cluster) (all []string) {
 	if !c.ExternalEtcd() {
 		return nil
 	}
 	for _, e := range c.Spec.Etcd.External.Endpoints {
-		if u, err := url.Parse(e); err == nil && prefix(u.Hostname()).IsValid() && !slices.Contains(c.internalAddresses(), u.Hostname()) {
+		if u, err := url.Parse(e); err == nil && prefix(u.Hostname()).IsValid() && !slices.Contains(internalAddresses(c), u.Hostname()) {
 			all = append(all, u.Hostname())
 		}
 	}
@@ -207,21 +208,22 @@ func (c *Cluster) etcdAddresses() (all []string) {
 
 // Link is a TCP port of a host that another must reach.
 type Link struct {
-	Host string
-	Port int
+	Host    string
+	Port    int
+	Address string // where it is tried
 }
 
 // flows say who must reach which port of whom.
 var flows = []struct {
 	from, to []v1alpha1.Role
-	port     func(*Cluster) int
+	port     func(*cluster.Cluster) int
 }{
-	{from: roles("master worker loadbalancer"), to: roles("master"), port: (*Cluster).APIPort},
-	{from: roles("worker"), to: roles("loadbalancer"), port: (*Cluster).APIPort},
-	{from: roles("master etcd"), to: roles("etcd"), port: func(*Cluster) int { return 2379 }},
-	{from: roles("etcd"), to: roles("etcd"), port: func(*Cluster) int { return 2380 }},
-	{from: roles("master"), to: roles("master worker"), port: func(*Cluster) int { return 10250 }}, // kubelets: logs, exec
-	{from: roles("master worker"), to: roles("registry"), port: (*Cluster).RegistryPort},
+	{from: roles("master worker loadbalancer"), to: roles("master"), port: (*cluster.Cluster).APIPort},
+	{from: roles("worker"), to: roles("loadbalancer"), port: (*cluster.Cluster).APIPort},
+	{from: roles("master etcd"), to: roles("etcd"), port: func(*cluster.Cluster) int { return 2379 }},
+	{from: roles("etcd"), to: roles("etcd"), port: func(*cluster.Cluster) int { return 2380 }},
+	{from: roles("master"), to: roles("master worker"), port: func(*cluster.Cluster) int { return 10250 }}, // kubelets: logs, exec
+	{from: roles("master worker"), to: roles("registry"), port: (*cluster.Cluster).RegistryPort},
 }
 
 func roles(names string) (all []v1alpha1.Role) {
@@ -238,7 +240,7 @@ const mostLinks = 50
 
 // Links are the ports that a host must reach, and that are tried before anything is
 // installed. What members of a cluster have of each other has long been tried.
-func (c *Cluster) Links(from string) []Link {
+func Links(c *cluster.Cluster, from string) []Link {
 	var all []Link
 	for _, flow := range flows {
 		senders, targets := c.Hosts(flow.from...), c.Hosts(flow.to...)
@@ -249,32 +251,38 @@ func (c *Cluster) Links(from string) []Link {
 		first := i * len(targets) / len(senders)
 		for n := range min(len(targets), mostLinks) {
 			to := targets[(first+n)%len(targets)]
-			tried := c.touched(c.FactsOf(from)) && c.touched(c.FactsOf(to))
+			tried := c.IsTouched(from) && c.IsTouched(to)
 			if to != from && c.Facts[to] != nil && !tried {
-				all = append(all, Link{to, flow.port(c)})
+				all = append(all, Link{to, flow.port(c), net.JoinHostPort(c.IP(to), strconv.Itoa(flow.port(c)))})
 			}
 		}
 	}
 	return all
 }
 
-// LinkAddress is where a host tries a link.
-func (c *Cluster) LinkAddress(l Link) string {
-	return net.JoinHostPort(c.IP(l.Host), strconv.Itoa(l.Port))
+// Addresses are those that a host tries: of its links, and the virtual address that nobody may have yet.
+func Addresses(c *cluster.Cluster, host string) (all []string) {
+	for _, l := range Links(c, host) {
+		all = append(all, l.Address)
+	}
+	if vip := vipAddress(c, host); vip != "" {
+		all = append(all, vip)
+	}
+	return all
 }
 
-// VIPAddress is where a host that is to hold the virtual address tries whether anybody has
+// vipAddress is where a host that is to hold the virtual address tries whether anybody has
 // it yet; empty: it does not, or the cluster may have it.
-func (c *Cluster) VIPAddress(host string) string {
-	began := func(h string) bool { return c.sharesVIP(c.Host(h)) && c.touched(c.FactsOf(h)) }
-	if !c.sharesVIP(c.Host(host)) || slices.ContainsFunc(c.All(), began) {
+func vipAddress(c *cluster.Cluster, host string) string {
+	began := func(h string) bool { return sharesVIP(c, c.Host(h)) && c.IsTouched(h) }
+	if !sharesVIP(c, c.Host(host)) || slices.ContainsFunc(c.All(), began) {
 		return ""
 	}
 	return net.JoinHostPort(c.Spec.LoadBalancer.VIP, strconv.Itoa(c.APIPort()))
 }
 
 // sharesVIP reports whether the host may hold the virtual address on one of its interfaces.
-func (c *Cluster) sharesVIP(h *v1alpha1.Host) bool {
+func sharesVIP(c *cluster.Cluster, h *v1alpha1.Host) bool {
 	switch c.Balancer() {
 	case v1alpha1.BalancerExternal:
 		return h.Is(v1alpha1.RoleLoadBalancer)

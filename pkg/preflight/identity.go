@@ -1,4 +1,4 @@
-package cluster
+package preflight
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
@@ -58,7 +59,7 @@ func mac(h *v1alpha1.Host, f *runner.Facts) string {
 
 // alike finds hosts that have in common what they may not. Where all are members
 // of the cluster already, it works somehow.
-func (c *Cluster) alike() []Finding {
+func alike(c *cluster.Cluster) []Finding {
 	var all []Finding
 	for _, id := range identities {
 		var values []string // in the order of hosts
@@ -75,7 +76,7 @@ func (c *Cluster) alike() []Finding {
 			if len(hosts[v]) == 1 {
 				continue
 			}
-			fresh := slices.ContainsFunc(hosts[v], func(h string) bool { return !c.touched(c.FactsOf(h)) })
+			fresh := slices.ContainsFunc(hosts[v], func(h string) bool { return !c.IsTouched(h) })
 			severity := SeverityWarning
 			if !id.works && fresh {
 				severity = SeverityError

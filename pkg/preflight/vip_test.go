@@ -1,11 +1,11 @@
-package cluster_test
+package preflight_test
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
+	"github.com/kubexm/kubexm/pkg/preflight"
 	"github.com/kubexm/kubexm/pkg/runner"
 )
 
@@ -36,7 +36,7 @@ func TestVIP(t *testing.T) {
 				}
 			})
 			var hosts []string
-			for _, f := range c.Preflight(nil) {
+			for _, f := range preflight.Facts(c, nil) {
 				if f.Check == "vip" {
 					hosts = append(hosts, f.Host)
 				}
@@ -80,8 +80,8 @@ func TestBalancers(t *testing.T) {
 				}
 			})
 			var got []string
-			for _, f := range c.Preflight(nil) {
-				if f.Severity == cluster.SeverityError && (f.Check == "load-balancer" || f.Check == "owner") {
+			for _, f := range preflight.Facts(c, nil) {
+				if f.Severity == preflight.SeverityError && (f.Check == "load-balancer" || f.Check == "owner") {
 					got = append(got, strings.ReplaceAll(f.Check+": "+f.Found, c.Certs.Dir, "DIR"))
 				}
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/step/cleanup"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
@@ -24,48 +25,60 @@ const (
 	cutOff  = "cut off"
 )
 
-// history is what is remembered of a cluster, opened to be read.
-type history struct {
+// records are what is remembered of a cluster.
+type records struct {
 	store.Store
-	dir  string
-	name string
-	o    *Options
+	*use
+	dir, name string
+}
+
+// openRecords opens what is remembered of the cluster in a directory; alone tells that its lock is held here.
+func (a *App) openRecords(dir string, create, alone bool) (store.Store, error) {
+	opened := a.Store
+	opened.Create = create
+	if !alone {
+		opened.Busy = func() bool { return locked(dir) }
+	}
+	return store.Open(dir, opened)
 }
 
 // history opens what is remembered of the cluster that is named, or described in the file. It must be closed.
-func (o *Options) history() (*history, error) {
-	name := o.Name
+func (u *use) history() (*records, error) {
+	name := u.Name
 	if name == "" {
-		_, conf, err := Config(o)
+		now := *u
+		now.Revision = "" // which is one of these records
+		_, conf, err := now.read()
 		if err != nil {
 			return nil, err
 		}
 		name = conf.Metadata.Name
 	}
-	p := &history{dir: filepath.Join(o.Workdir, name), name: name, o: o}
-	var err error
-	if p.Store, err = o.openRecords(p.dir, false, false); errors.Is(err, fs.ErrNotExist) {
-		err = o.noCluster(name)
+	return u.recorded(name, filepath.Join(u.app.Workdir, name))
+}
+
+// recorded opens what is remembered of a cluster that was made.
+func (u *use) recorded(name, dir string) (*records, error) {
+	is, err := u.app.openRecords(dir, false, false)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = u.noCluster(name)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
+	return &records{is, u, dir, name}, err
 }
 
 // noCluster says that a cluster was not made.
-func (o *Options) noCluster(name string) error {
-	err := fmt.Errorf("there is no cluster %s: no record of it is in %s", name, filepath.Join(o.Workdir, name))
-	return fault.Exit(fault.Advise(err, "create it with: kubexm create cluster"+o.Which()+"; or give the --workdir that it was created in"), fault.ExitUsage)
+func (u *use) noCluster(name string) error {
+	err := fmt.Errorf("there is no cluster %s: no record of it is in %s", name, filepath.Join(u.app.Workdir, name))
+	return fault.Exit(fault.Advise(err, "create it with: kubexm create cluster"+u.Which()+"; or give the --workdir that it was created in"), fault.ExitUsage)
 }
 
 // runs are the runs of the cluster, of which there is at least one. A run without an end is "running" when it is the
 // last one and somebody works on the cluster, else "cut off".
-func (p *history) runs() ([]store.Run, error) {
+func (p *records) runs() ([]store.Run, error) {
 	busy := locked(p.dir) // asked before: a run that ends in between has its end
 	runs, err := p.Runs()
 	if err == nil && len(runs) == 0 {
-		err = p.o.noCluster(p.name)
+		err = p.noCluster(p.name)
 	}
 	for i := range runs {
 		runs[i].Result = result(runs[i], busy && i == len(runs)-1)
@@ -84,7 +97,7 @@ func result(r store.Run, last bool) string {
 }
 
 // run finds a run; the last one when id is empty.
-func (p *history) run(id string) (store.Run, error) {
+func (p *records) run(id string) (store.Run, error) {
 	runs, err := p.runs()
 	if err != nil {
 		return store.Run{}, err
@@ -94,14 +107,14 @@ func (p *history) run(id string) (store.Run, error) {
 	}
 	i := slices.IndexFunc(runs, func(r store.Run) bool { return r.ID == id })
 	if i < 0 {
-		return store.Run{}, fault.Exit(fault.Advise(fmt.Errorf("no run %s is recorded in %s", id, p.dir), "list runs with: kubexm runs"+p.o.Which()), fault.ExitUsage)
+		return store.Run{}, fault.Exit(fault.Advise(fmt.Errorf("no run %s is recorded in %s", id, p.dir), "list runs with: kubexm runs"+p.Which()), fault.ExitUsage)
 	}
 	return runs[i], nil
 }
 
 // Runs lists the recorded runs of a cluster, oldest first.
-func Runs(o *Options) ([]store.Run, error) {
-	p, err := o.history()
+func (a *App) Runs(r Request) ([]store.Run, error) {
+	p, err := (&use{app: a, Request: r}).history()
 	if err != nil {
 		return nil, err
 	}
@@ -111,8 +124,8 @@ func Runs(o *Options) ([]store.Run, error) {
 
 // Events reads the events of a run, of the last one when id is empty. With
 // follow it goes on until the run or ctx ends.
-func Events(ctx context.Context, o *Options, id string, follow bool, each func(engine.Event) error) error {
-	p, err := o.history()
+func (a *App) Events(ctx context.Context, r Request, id string, follow bool, each func(engine.Event) error) error {
+	p, err := (&use{app: a, Request: r}).history()
 	if err != nil {
 		return err
 	}
@@ -142,8 +155,8 @@ func Events(ctx context.Context, o *Options, id string, follow bool, each func(e
 }
 
 // CriticalPath returns the chain of steps that made a run last as long as it did.
-func CriticalPath(o *Options, id string) ([]engine.Leg, error) {
-	p, err := o.history()
+func (a *App) CriticalPath(r Request, id string) ([]engine.Leg, error) {
+	p, err := (&use{app: a, Request: r}).history()
 	if err != nil {
 		return nil, err
 	}
@@ -164,17 +177,18 @@ func CriticalPath(o *Options, id string) ([]engine.Leg, error) {
 // touched tells of the hosts that recorded runs changed whether a later run has cleaned
 // them. It has, too, where it was cut off in its last step there: a host that still has
 // its record then is cleaned again by the next one.
-func (s *session) touched() (cleaned map[string]bool, err error) {
-	runs, err := s.records.Runs()
+func (p *records) touched() (cleaned map[string]bool, err error) {
+	runs, err := p.Runs()
 	cleaned = map[string]bool{}
 	for _, r := range runs {
 		if err != nil {
 			break
 		}
-		err = s.records.Events(r, 0, func(_ int64, ev engine.Event) error {
+		last := p.cleaning(r)
+		err = p.Events(r, 0, func(_ int64, ev engine.Event) error {
 			switch {
 			case ev.Host == plan.Control || ev.Host == plan.API:
-			case r.Pipeline == "delete" && ev.What == (cleanup.Restored{}).String() && ev.Status != engine.Skipped:
+			case last[ev.Node] && ev.Status != engine.Skipped:
 				cleaned[ev.Host] = true
 			case ev.Status == engine.Changed || ev.Status == engine.Failed:
 				cleaned[ev.Host] = false
@@ -183,6 +197,25 @@ func (s *session) touched() (cleaned map[string]bool, err error) {
 		})
 	}
 	return cleaned, err
+}
+
+// cleaning are the nodes of a run that put a host back to what it was. Where an older version lost the plan of the run
+// there are none, and its hosts count as not cleaned.
+func (p *records) cleaning(r store.Run) map[plan.ID]bool {
+	nodes := map[plan.ID]bool{}
+	if r.Pipeline != "delete" {
+		return nodes
+	}
+	graph, err := p.Graph(r)
+	if err != nil {
+		return nodes
+	}
+	for i := range graph.Nodes {
+		if n := &graph.Nodes[i]; n.Kind == step.Kind(cleanup.Restored{}) {
+			nodes[n.ID] = true
+		}
+	}
+	return nodes
 }
 
 // locked reports whether somebody works on the cluster.
