@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // change is one of a configuration, and what it restarts.
@@ -54,7 +55,6 @@ var edits = map[string]change{
 	"kubelet arguments":   {set: `kubernetes: {kubelet: {extraArgs: {v: "4"}}}`, restarts: "kubelet@nodes"},
 	"pods":                {set: `kubernetes: {maxPods: 50, podPidsLimit: 5000}`, restarts: "kubelet@nodes"},
 	"proxy settings":      {set: `kubernetes: {kubeProxy: {config: {nodePortAddresses: [primary]}}}`, restarts: "kube-proxy@nodes", pods: "-"},
-	"proxy mode iptables": {set: `kubernetes: {proxyMode: iptables}`, restarts: "kube-proxy@nodes", pods: "-"},
 	"proxy mode ipvs":     {set: `kubernetes: {proxyMode: ipvs}`, restarts: "kube-proxy@nodes", pods: "-"},
 	"etcd arguments":      {set: `etcd: {extraArgs: {quota-backend-bytes: "4294967296"}}`, on: ownEtcd, restarts: "etcd@etcd"},
 	"registry mirrors":    {set: `registry: {mirrors: {docker.io: ["https://mirror.example.com"]}, insecure: ["10.9.9.9:5000"]}`},
@@ -118,48 +118,56 @@ func inOrder(all map[string][]string) string {
 	return fmt.Sprint(all)
 }
 
-// TestEdits changes clusters that run, and back: after a change all is as if the cluster had been made so. With the race
-// detector it makes one change.
+// TestEdits makes all changes at one time on clusters that run, and takes them back: after a change all is as if the cluster
+// had been made so.
 func TestEdits(t *testing.T) {
-	if raceDetector {
-		tryEdits(t, "row2", []string{"API server arguments"})
-		return
-	}
-	for name, what := range map[string][]string{
-		"row7": {"etcd arguments", "feature gates", "kubelet settings", "time servers"},
-		"row9": {"API server names", "etcd arguments", "sysctl", "taints"},
-	} {
+	racetest.Slow(t)
+	for _, name := range []string{"row7", "row9"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			tryEdits(t, name, what)
+			bubble(t, func(t *testing.T) { tryEdits(t, name, possible(row(t, name))) })
 		})
 	}
 }
 
-// TestFaultsEdits makes all changes on all rows.
+// TestFaultsEdits makes each change by itself, on a row of each kind.
 func TestFaultsEdits(t *testing.T) {
-	for _, name := range append(rows(t, "*"), "row9") {
+	for _, name := range []string{"row1", "row2", "row3", "row7", "row9", "row22", "etcd-elsewhere"} {
+		for _, what := range possible(row(t, name)) {
+			t.Run(name+"/"+what, func(t *testing.T) {
+				t.Parallel()
+				bubble(t, func(t *testing.T) { tryEdits(t, name, []string{what}) })
+			})
+		}
+	}
+}
+
+// TestFaultsEditsInTurn makes all changes on all rows, one on top of the other.
+func TestFaultsEditsInTurn(t *testing.T) {
+	for _, name := range all() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			tryEdits(t, name, slices.Sorted(maps.Keys(edits)))
+			bubble(t, func(t *testing.T) { tryInTurn(t, name) })
 		})
 	}
+}
+
+// possible are the changes that can be made of a configuration.
+func possible(config string) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(edits)), func(what string) bool { return edits[what].on != nil && !edits[what].on(config) })
+}
+
+// changedBy is a configuration in which changes were made.
+func changedBy(t testing.TB, config string, names ...string) string {
+	for _, what := range names {
+		config = edited(t, config, edits[what].set)
+	}
+	return config
 }
 
 func tryEdits(t *testing.T, name string, names []string) {
-	was := lifeRow(t, name)
-	for _, what := range names {
-		e := edits[what]
-		if e.on != nil && !e.on(was) {
-			continue
-		}
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) { tryEdit(t, name, was, edited(t, was, e.set), e) })
-		})
-	}
-}
-
-func tryEdit(t *testing.T, name, was, is string, e change) {
+	was := row(t, name)
+	is := changedBy(t, was, names...)
 	w := newWorld(t, was, "")
 	before := w.snapshot()
 	_, err := w.attempt(t.Context()).create()
@@ -167,17 +175,10 @@ func tryEdit(t *testing.T, name, was, is string, e change) {
 	first := w.image()
 
 	w.configure(is)
-	w.announces(e, was)
+	w.announces(was, names...)
 	w.settled()
 	born(t, name, is, w.certs(name)).same(t, "as if made so", w.image())
-
-	w.configure(was)
-	w.apply()
-	w.settled()
-	if e.signs {
-		first = born(t, name, was, w.certs(name))
-	}
-	first.same(t, "as it was", w.image())
+	w.back(name, was, first, names)
 
 	w.unwatched()
 	_, err = w.attempt(t.Context()).delete()
@@ -185,42 +186,80 @@ func tryEdit(t *testing.T, name, was, is string, e change) {
 	same(t, "hosts after delete", before, w.snapshot())
 }
 
-// announces brings the cluster to its configuration, in which an edit was made, and compares what is announced with
+func tryInTurn(t *testing.T, name string) {
+	was := row(t, name)
+	w := newWorld(t, was, "")
+	_, err := w.attempt(t.Context()).create()
+	w.must(err)
+	first, is, names := w.image(), was, possible(was)
+	for _, what := range names {
+		is = changedBy(t, is, what)
+		w.configure(is)
+		w.announces(was, what)
+		w.settled()
+		if t.Failed() {
+			t.Fatalf("after the change of %s", what)
+		}
+	}
+	born(t, name, is, w.certs(name)).same(t, "as if made so", w.image())
+	w.back(name, was, first, names)
+}
+
+// back takes changes back.
+func (w *world) back(name, was string, first image, names []string) {
+	w.Helper()
+	w.configure(was)
+	w.apply()
+	w.settled()
+	if slices.ContainsFunc(names, func(what string) bool { return edits[what].signs }) {
+		first = born(w.TB.(*testing.T), name, was, w.certs(name))
+	}
+	first.same(w, "as it was", w.image())
+}
+
+// announces brings the cluster to its configuration, in which changes were made, and compares what is announced with
 // what happens.
-func (w *world) announces(e change, was string) {
+func (w *world) announces(was string, names ...string) {
 	p := w.proposal()
 	for _, s := range p.Steps {
 		if s.Why != app.WhyFile {
 			w.Errorf("why %s: %s", s.Why, s.Node)
 		}
 	}
-	if len(p.Changes) == 0 || p.Empty() != (e.none != nil && e.none(was)) {
-		w.Errorf("changes %v, steps:\n%s", p.Changes, steps(p))
+	none, all := true, map[string][]string{}
+	for _, what := range names {
+		none = none && edits[what].none != nil && edits[what].none(was)
+		for service, hosts := range edits[what].expected(was) {
+			all[service] = slices.Compact(slices.Sorted(slices.Values(append(all[service], hosts...))))
+		}
+	}
+	if len(p.Changes) == 0 || p.Empty() != none {
+		w.Errorf("%s: changes %v, steps:\n%s", names, p.Changes, steps(p))
 	}
 	chronicle := w.watched()
 	w.apply()
 	chronicle.apart(w)
-	want := inOrder(e.expected(was))
+	want := inOrder(all)
 	if got := inOrder(announced(p)); got != want {
-		w.Errorf("announced restarts: %s, wanted %s", got, want)
+		w.Errorf("%s: announced restarts: %s, wanted %s", names, got, want)
 	}
 	if got := inOrder(chronicle.restarts()); got != want {
-		w.Errorf("restarts: %s, wanted %s", got, want)
+		w.Errorf("%s: restarts: %s, wanted %s", names, got, want)
 	}
 }
 
 // TestEditsCombined draws two configurations, and leads a cluster from one to the other. By default it does so a few times;
 // -rapid.checks says how often.
 func TestEditsCombined(t *testing.T) {
-	withoutRace(t)
+	racetest.Slow(t)
 	fewer(t, 2)
 	names := slices.Sorted(maps.Keys(edits))
 	rapid.Check(t, func(r *rapid.T) {
 		name := rapid.SampledFrom([]string{"row1", "row2", "row3", "row7", "row9", "row15", "row21", "row22", "row22-kubexm"}).Draw(r, "row")
 		draw := func(label string) string {
-			config := lifeRow(t, name)
+			config := row(t, name)
 			for _, what := range rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 5, rapid.ID[string]).Draw(r, label) {
-				if e := edits[what]; e.on == nil || e.on(lifeRow(t, name)) {
+				if e := edits[what]; e.on == nil || e.on(row(t, name)) {
 					config = edited(t, config, e.set)
 				}
 			}

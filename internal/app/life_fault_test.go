@@ -17,10 +17,12 @@ import (
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestConfirm asks before something is restarted, and only then.
 func TestConfirm(t *testing.T) {
+	racetest.Slow(t)
 	errNo := errors.New("no")
 	bubble(t, func(t *testing.T) {
 		was := row(t, "row2")
@@ -55,7 +57,7 @@ func argumentsOf(h *runnertest.Host) string {
 // TestBadArgument gives API servers an argument with which they do not start: the first one that gets it goes back to what
 // it had, and the others are not touched.
 func TestBadArgument(t *testing.T) {
-	withoutRace(t)
+	racetest.Slow(t)
 	for _, name := range []string{"row7", "row9"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -66,7 +68,7 @@ func TestBadArgument(t *testing.T) {
 
 func badArgument(t *testing.T, name string) {
 	const bad = "no-such-flag"
-	was := lifeRow(t, name)
+	was := row(t, name)
 	w := newWorld(t, was, "")
 	_, err := w.attempt(t.Context()).create()
 	w.must(err)
@@ -117,7 +119,7 @@ type changed struct {
 
 // lead makes the change undisturbed.
 func lead(t *testing.T, name string, parts ...string) changed {
-	c := changed{name: name, was: lifeRow(t, name), certs: t.TempDir()}
+	c := changed{name: name, was: row(t, name), certs: t.TempDir()}
 	c.is = edited(t, c.was, parts...)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, c.was, "")
@@ -181,7 +183,7 @@ func TestFaultsKilledLiving(t *testing.T) { killedLiving(t, 40) }
 
 // TestKilledLiving does so at a few nodes.
 func TestKilledLiving(t *testing.T) {
-	withoutRace(t)
+	racetest.Slow(t)
 	killedLiving(t, 2)
 }
 
@@ -235,11 +237,11 @@ func TestFaultsLostLiving(t *testing.T) {
 
 // TestLeaderLast changes all members of etcd: the one that leads comes last.
 func TestLeaderLast(t *testing.T) {
-	withoutRace(t)
+	racetest.Slow(t)
 	for _, name := range []string{"row7", "row9"} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				was := lifeRow(t, name)
+				was := row(t, name)
 				w := newWorld(t, was, "")
 				_, err := w.attempt(t.Context()).create()
 				w.must(err)

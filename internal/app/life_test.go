@@ -16,16 +16,6 @@ import (
 	"github.com/kubexm/kubexm/internal/app"
 )
 
-// lifeRow is the configuration of a row of the deployment matrix; row 9 is row 15 with another balancer.
-func lifeRow(t testing.TB, name string) string {
-	t.Helper()
-	if name != "row9" {
-		return row(t, name)
-	}
-	text := strings.ReplaceAll(row(t, "row15"), "row15", name)
-	return strings.Replace(text, "mode: kube-vip, vip: "+vip, "mode: internal", 1)
-}
-
 // edited is a configuration with parts of its spec replaced: objects are merged, lists replaced, but for hosts, which
 // are merged by their names.
 func edited(t testing.TB, config string, parts ...string) string {

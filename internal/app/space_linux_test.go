@@ -10,6 +10,7 @@ import (
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/util/golden"
+	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // onDisk gives a directory a file system of its own, of a size, for as long as the test lasts.
@@ -38,7 +39,7 @@ func (w *world) onSmallDisk(name string) (fill, free func()) {
 
 // TestUnusable shows what is told where the cluster's directory cannot be written to.
 func TestUnusable(t *testing.T) {
-	withoutRace(t)
+	racetest.Slow(t)
 	for name, spoil := range map[string]func(w *world){
 		"full": func(w *world) { fill, _ := w.onSmallDisk("row1"); fill() },
 		"read only": func(w *world) {
@@ -66,7 +67,7 @@ func TestUnusable(t *testing.T) {
 
 // TestDiskFull fills the disk of the record in the middle of a run, for good or for a while.
 func TestDiskFull(t *testing.T) {
-	withoutRace(t)
+	racetest.Slow(t)
 	for name, freed := range map[string]int{"for good": -1, "for a while": 90} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -106,7 +107,7 @@ func TestDiskFull(t *testing.T) {
 
 // TestNoSpaceHere makes keys on a file system that has no space for them, and on one that nobody may write to.
 func TestNoSpaceHere(t *testing.T) {
-	withoutRace(t)
+	racetest.Slow(t)
 	for name, c := range map[string]struct {
 		flags uintptr
 		size  string

@@ -25,6 +25,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/etcd/etcdtest"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/util/golden"
+	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // health serves the pages on which scheduler and controller manager say how they are.
@@ -56,7 +57,7 @@ func (o *once) Addr() net.Addr { return &net.UnixAddr{} }
 // TestStatus looks at a cluster that is well, and at one that is not.
 func TestStatus(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t, row(t, rows(t, basic)[0]), "")
+		w := newWorld(t, row(t, "row1"), "")
 		a := w.attempt(t.Context())
 		if _, err := app.Status(a.ctx, a.Options); err == nil || !strings.Contains(err.Error(), "there is no cluster") {
 			t.Errorf("status of nothing: %v", err)
@@ -107,7 +108,7 @@ func (w *world) yaml(told any) string {
 
 // TestStatusWithoutKeys looks at a cluster whose keys are lost, and at one whose authority of etcd is damaged.
 func TestStatusWithoutKeys(t *testing.T) {
-	withoutRace(t)
+	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "row2"), "")
 		_, err := w.attempt(t.Context()).create()
@@ -126,7 +127,7 @@ func TestStatusWithoutKeys(t *testing.T) {
 // TestFollow reads the events of a run while it goes on.
 func TestFollow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t, row(t, rows(t, basic)[0]), "")
+		w := newWorld(t, row(t, "row1"), "")
 		a := w.attempt(t.Context())
 		var followed int
 		seen := make(chan error, 1)
