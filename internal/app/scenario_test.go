@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -102,19 +103,23 @@ var filled = sync.OnceValue(func() string {
 		panic(err)
 	}
 	for _, name := range append(all(), "etcd-elsewhere", "registry", "harbor") {
-		if err := fill(store, name); err != nil {
+		text, err := configuration(name)
+		if err = errors.Join(err, fill(store, text)); err != nil {
+			panic(err)
+		}
+	}
+	for name, what := range map[string]string{"row1": "releases", "harbor": "release of Harbor"} {
+		text, _ := configuration(name) // it was there
+		text, err := combine(text, edits[what].set)
+		if err = errors.Join(err, fill(store, text)); err != nil {
 			panic(err)
 		}
 	}
 	return dir
 })
 
-func fill(store *resource.Store, name string) error {
-	text, err := configuration(name)
-	if err != nil {
-		return err
-	}
-	conf, _, err := config.Parse(name, []byte(text))
+func fill(store *resource.Store, text string) error {
+	conf, _, err := config.Parse("cluster.yaml", []byte(text))
 	if err != nil {
 		return err
 	}
