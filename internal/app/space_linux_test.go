@@ -9,6 +9,7 @@ import (
 
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
@@ -68,26 +69,28 @@ func TestUnusable(t *testing.T) {
 // TestDiskFull fills the disk of the record in the middle of a run, for good or for a while.
 func TestDiskFull(t *testing.T) {
 	racetest.Slow(t)
-	for name, freed := range map[string]int{"for good": -1, "for a while": 90} {
+	for name, forGood := range map[string]bool{"for good": true, "for a while": false} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w := newWorld(t, row(t, "row1"), "")
 				fill, free := w.onSmallDisk("row1")
 				a := w.attempt(t.Context())
-				recorded := 0
+				recorded, nodes := 0, 0
+				a.Begin = func(_ string, g *plan.ExecutionGraph) { nodes = len(g.Nodes) }
 				a.Sink = func(ev engine.Event) {
 					if ev.Status == engine.Progress {
 						return
 					}
-					switch recorded++; recorded {
-					case 60:
+					recorded++ // of a node two: that it started, and how it ended
+					switch {
+					case recorded == nodes/2:
 						fill()
-					case freed:
+					case recorded == nodes && !forGood:
 						free()
 					}
 				}
 				res, err := a.create()
-				if freed < 0 {
+				if forGood {
 					golden.Equal(t, a.told(err))
 					free()
 					_, err = w.attempt(t.Context()).create()
