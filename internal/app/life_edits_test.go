@@ -294,9 +294,9 @@ func TestEdits(t *testing.T) {
 	}
 }
 
-// TestFaultsEdits makes each change by itself, on a row of each kind.
+// TestFaultsEdits makes each change by itself, on a row of each type of Kubernetes.
 func TestFaultsEdits(t *testing.T) {
-	for _, name := range []string{"row1", "row2", "row3", "row7", "row9", "row22", "etcd-elsewhere"} {
+	for _, name := range []string{"row2", "row7"} {
 		for _, what := range possible(row(t, name)) {
 			t.Run(name+"/"+what, func(t *testing.T) {
 				t.Parallel()

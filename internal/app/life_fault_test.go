@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -153,8 +154,8 @@ func (c changed) again(t *testing.T) *world {
 var upheavals = []string{edits["etcd arguments"].set, edits["API server arguments"].set, edits["kubelet arguments"].set, edits["first time servers"].set}
 
 // eachLiving tests rows with several masters at some moments of a change.
-func eachLiving(t *testing.T, most int, last func(changed) int, test func(*testing.T, *world, changed, int)) {
-	for _, name := range []string{"row7", "row9"} {
+func eachLiving(t *testing.T, most map[string]int, last func(changed) int, test func(*testing.T, *world, changed, int)) {
+	for name, most := range most {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := lead(t, name, upheavals...)
@@ -178,16 +179,16 @@ func (c changed) ends(t *testing.T, w *world, resume bool) {
 	c.end.same(t, "in the end", w.image())
 }
 
-// TestFaultsKilledLiving kills kubexm when it begins a node of an apply.
-func TestFaultsKilledLiving(t *testing.T) { killedLiving(t, 40) }
+// TestFaultsKilledLiving kills kubexm when it begins a node of an apply, each on one row and some on another.
+func TestFaultsKilledLiving(t *testing.T) { killedLiving(t, map[string]int{"row7": 60, "row9": math.MaxInt}) }
 
 // TestKilledLiving does so at a few nodes.
 func TestKilledLiving(t *testing.T) {
 	racetest.Slow(t)
-	killedLiving(t, 2)
+	killedLiving(t, map[string]int{"row7": 2, "row9": 2})
 }
 
-func killedLiving(t *testing.T, most int) {
+func killedLiving(t *testing.T, most map[string]int) {
 	eachLiving(t, most, func(c changed) int { return c.nodes }, func(t *testing.T, w *world, c changed, m int) {
 		chronicle := w.watched()
 		a := w.attempt(t.Context())
@@ -214,7 +215,7 @@ func killedLiving(t *testing.T, most int) {
 
 // TestFaultsLostLiving lets one command of an apply fail for a passing reason, before or after it has run.
 func TestFaultsLostLiving(t *testing.T) {
-	eachLiving(t, 20, func(c changed) int { return 2 * c.scripts }, func(t *testing.T, w *world, c changed, m int) {
+	eachLiving(t, map[string]int{"row7": 20, "row9": 20}, func(c changed) int { return 2 * c.scripts }, func(t *testing.T, w *world, c changed, m int) {
 		chronicle := w.watched()
 		a := w.attempt(t.Context())
 		var n atomic.Int64
