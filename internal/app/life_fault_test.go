@@ -180,7 +180,9 @@ func (c changed) ends(t *testing.T, w *world, resume bool) {
 }
 
 // TestFaultsKilledLiving kills kubexm when it begins a node of an apply, each on one row and some on another.
-func TestFaultsKilledLiving(t *testing.T) { killedLiving(t, map[string]int{"row7": 60, "row9": math.MaxInt}) }
+func TestFaultsKilledLiving(t *testing.T) {
+	killedLiving(t, map[string]int{"row7": 60, "row9": math.MaxInt})
+}
 
 // TestKilledLiving does so at a few nodes.
 func TestKilledLiving(t *testing.T) {
