@@ -469,8 +469,8 @@ func leads(t *testing.T, name string, from, to []string) {
 	w := newWorld(t, was, "")
 	_, err := w.attempt(t.Context()).create()
 	w.must(err)
-	chronicle := w.watched()
 	for _, text := range []string{is, was} {
+		chronicle := w.watched()
 		w.configure(text)
 		w.apply()
 		chronicle.apart(t)
