@@ -33,12 +33,12 @@ test-race: # programs with the race detector would wait a second each before the
 	GOGC=400 GORACE=atexit_sleep_ms=10 $(GO) test -race -ldflags=-w -p 4 -timeout 30m -skip '^TestFaults' ./...
 
 .PHONY: test-rest
-test-rest: # what is left out with the race detector, as that is slow
-	GOGC=400 $(GO) test -ldflags=-w -timeout 30m -run 'TestKilledAtNode/row[12]$$|Test(KilledInScript|LostOnce|DeleteKilled)/(row[12]|registry|harbor)$$|TestPowerCut$$|TestRollback/(row[23]|harbor)$$|TestWorkerDies/row2$$|TestMissing$$/row1$$|TestNoSecretTold/(row[123]|harbor)$$|TestBuild/row1$$|TestOffline$$/(row[123]|harbor)$$|TestRegistryOnNodes/a_(worker|master)$$|Test(Scenarios|Troubles|Unusable|NoSpaceHere|DiskFull|StatusWithoutKeys|Harbor|HarborChanges|RegistryLosesImages|Edits|EditsCombined|Drift|DriftAndChange|SavedPlan|BadArgument|KilledLiving|LeaderLast)$$' ./internal/app ./pkg/step
+test-rest: # tests that are slow with the race detector leave themselves out there: see pkg/util/racetest
+	GOGC=400 $(GO) test -ldflags=-w -timeout 30m -skip '^TestFaults' $$(git grep -l racetest '*_test.go' | xargs dirname | sort -u | sed 's|^|./|')
 
 .PHONY: test-faults
-test-faults: ## every edit of a cluster that runs on every row, and every moment at which an apply can be killed or lose a host
-	GOGC=400 $(GO) test -ldflags=-w -timeout 60m -run '^TestFaults' ./internal/app
+test-faults: ## every change, on every row, of a cluster that runs, and every moment at which a run can be killed or lose a host
+	GOGC=400 $(GO) test -ldflags=-w -timeout 60m -run '^TestFaults' ./internal/app ./pkg/step
 
 .PHONY: e2e-life
 e2e-life: deps ## real clusters that are changed while they run and are used (ROW=N: one of 5, 7, 9, 13)

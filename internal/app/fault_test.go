@@ -19,27 +19,18 @@ import (
 	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
-// How thorough fault tests are. Each moment of a run takes about half a second
-// with the race detector.
-var (
-	full = flag.Bool("full", false, "fault tests: at up to 300 moments of each run, where else it is some")
-	seed = flag.Uint64("seed", uint64(time.Now().UnixNano()), "fault tests: chooses the moments")
-)
-
-// raceDetector tells that all takes five times as long.
-var raceDetector bool
+var seed = flag.Uint64("seed", uint64(time.Now().UnixNano()), "fault tests: chooses the moments")
 
 // moments are most of 1 to last, or all where there are fewer.
 func moments(t *testing.T, last, most int) []int {
 	t.Helper()
 	t.Logf("moments of -seed=%d", *seed)
-	if *full {
-		most = max(most, 300)
-	}
 	all := rand.New(rand.NewPCG(*seed, uint64(last))).Perm(last)
 	all = all[:min(most, last)]
 	slices.Sort(all)
@@ -116,31 +107,11 @@ func (e ending) check(t *testing.T, w *world, rebooted string) {
 
 // faulty are the scenarios on which faults are tried; with the race detector the one with kubeadm and an etcd
 // of kubexm's own.
-func faulty(t *testing.T) []string {
-	t.Helper()
-	return some("row3", append(rows(t, basic), "registry", "harbor")...)
-}
+func faulty() []string { return racetest.Few("row3", "row1", "row2", "registry", "harbor") }
 
-// some are all of the scenarios without the race detector, and the first with it: the Makefile names
-// those that it runs without.
-func some(first string, others ...string) []string {
-	if raceDetector {
-		return []string{first}
-	}
-	return append(slices.DeleteFunc(others, func(name string) bool { return name == first }), first)
-}
-
-// withoutRace skips a test that takes with the race detector the ways of others.
-func withoutRace(t *testing.T) {
-	t.Helper()
-	if raceDetector {
-		t.Skip("takes the ways of others with the race detector: make test runs it without")
-	}
-}
-
-// eachMoment tests all rows, at some moments of their runs, side by side.
-func eachMoment(t *testing.T, most int, last func(ending) int, test func(*testing.T, *world, ending, int)) {
-	for _, name := range faulty(t) {
+// eachMoment tests rows at some moments of their runs, side by side.
+func eachMoment(t *testing.T, names []string, most int, last func(ending) int, test func(*testing.T, *world, ending, int)) {
+	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := undisturbed(t, name)
@@ -151,6 +122,20 @@ func eachMoment(t *testing.T, most int, last func(ending) int, test func(*testin
 				})
 			}
 		})
+	}
+}
+
+// midway calls then when the run begins with the second half of its graph.
+func (a *attempt) midway(then func()) {
+	left := 0
+	a.Begin = func(_ string, g *plan.ExecutionGraph) { left = len(g.Nodes) / 2 }
+	a.Event = func(ev engine.Event) {
+		if ev.Status != engine.Started {
+			return
+		}
+		if left--; left == 0 {
+			then()
+		}
 	}
 }
 
@@ -168,14 +153,16 @@ func (w *world) resume(ctx context.Context) {
 	}
 }
 
-// TestKilledAtNode kills kubexm when it begins a node of the graph, each in turn, with
-// the race detector a few.
-func TestKilledAtNode(t *testing.T) {
-	most := math.MaxInt
-	if raceDetector {
-		most = 3
-	}
-	eachMoment(t, most, func(e ending) int { return e.nodes }, func(t *testing.T, w *world, e ending, m int) {
+// TestKilledAtNode kills kubexm when it begins a node of the graph, at some of them.
+func TestKilledAtNode(t *testing.T) { killedAtNode(t, faulty(), len(racetest.Few(1, 2, 3))) }
+
+// TestFaultsKilledAtNode kills it at each, with one master, and with several of both types.
+func TestFaultsKilledAtNode(t *testing.T) {
+	killedAtNode(t, append(faulty(), "row7", "row9"), math.MaxInt)
+}
+
+func killedAtNode(t *testing.T, names []string, most int) {
+	eachMoment(t, names, most, func(e ending) int { return e.nodes }, func(t *testing.T, w *world, e ending, m int) {
 		a := w.attempt(t.Context())
 		started := 0
 		a.Event = func(ev engine.Event) {
@@ -197,7 +184,7 @@ func TestKilledAtNode(t *testing.T) {
 // TestKilledInScript kills kubexm while a host runs a script: the script goes on
 // with half of its input, or ends with nobody there to hear it.
 func TestKilledInScript(t *testing.T) {
-	eachMoment(t, 2, func(e ending) int { return e.scripts - 1 }, func(t *testing.T, w *world, e ending, m int) {
+	eachMoment(t, faulty(), 2, func(e ending) int { return e.scripts - 1 }, func(t *testing.T, w *world, e ending, m int) {
 		a := w.attempt(t.Context())
 		kill := &runnertest.Kill{After: int64(m), Then: a.cut}
 		for _, h := range w.hosts {
@@ -218,7 +205,7 @@ func TestKilledInScript(t *testing.T) {
 // TestPowerCut cuts a host's power in the middle of a script; the run ends as far
 // as it can without that host, the host boots, and the run is resumed.
 func TestPowerCut(t *testing.T) {
-	eachMoment(t, 2, func(e ending) int { return e.commands["node1"] + e.commands["node2"] }, func(t *testing.T, w *world, e ending, m int) {
+	eachMoment(t, faulty(), 2, func(e ending) int { return e.commands["node1"] + e.commands["node2"] }, func(t *testing.T, w *world, e ending, m int) {
 		host := "node1"
 		if m > e.commands[host] {
 			host, m = "node2", m-e.commands[host]
@@ -244,7 +231,7 @@ func TestPowerCut(t *testing.T) {
 // TestDeleteKilled kills kubexm, or a host's power, while a cluster is deleted, and
 // deletes it again.
 func TestDeleteKilled(t *testing.T) {
-	for _, name := range faulty(t) {
+	for _, name := range faulty() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			config := smaller(row(t, name))
@@ -281,7 +268,7 @@ func deleteKilled(t *testing.T, w *world, m int) {
 
 // TestLostOnce lets one command fail for a passing reason, before or after it has run.
 func TestLostOnce(t *testing.T) {
-	eachMoment(t, 2, func(e ending) int { return 2 * e.scripts }, func(t *testing.T, w *world, e ending, m int) {
+	eachMoment(t, faulty(), 2, func(e ending) int { return 2 * e.scripts }, func(t *testing.T, w *world, e ending, m int) {
 		a := w.attempt(t.Context())
 		var n atomic.Int64
 		a.around = func(h *runnertest.Host, ctx context.Context, c connector.Cmd) error {
@@ -317,13 +304,9 @@ func TestStop(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w := newWorld(t, row(t, "row2"), "")
 				a := w.attempt(t.Context())
-				press, n := make(chan struct{}), 0
+				press := make(chan struct{})
 				a.Stop = press
-				a.Event = func(ev engine.Event) {
-					if n++; n == 70 {
-						stop(a, press)
-					}
-				}
+				a.midway(func() { stop(a, press) })
 				res, err := a.create()
 				if fault.ExitCode(err) != fault.ExitInterrupted || app.Outcome(err) != "interrupted" || !res.Summary.Interrupted || res.Summary.Skipped == 0 {
 					t.Fatalf("stopped: %+v, %v", res, err)

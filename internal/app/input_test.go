@@ -20,6 +20,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/golden"
+	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // told is all that a user is told of an error, without what changes from test to test.
@@ -80,12 +81,7 @@ func made(change func(config string) string) func(*world, *attempt) {
 func begun(change func(config string) string) func(*world, *attempt) {
 	return func(w *world, a *attempt) {
 		first := w.attempt(a.ctx)
-		n := 0
-		first.Event = func(engine.Event) {
-			if n++; n == 30 {
-				first.kill()
-			}
-		}
+		first.midway(first.kill)
 		if _, err := first.create(); err == nil {
 			w.Fatal("the killed run ended well")
 		}
@@ -397,7 +393,7 @@ var troubles = map[string]trouble{
 }
 
 func TestTroubles(t *testing.T) {
-	withoutRace(t)
+	racetest.Slow(t)
 	all := maps.Clone(troubles)
 	maps.Copy(all, keyTroubles)
 	maps.Copy(all, identityTroubles)

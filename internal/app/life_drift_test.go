@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
+	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // theirs is what others have in a cluster of kubexm's, which stays as it is.
@@ -58,15 +59,15 @@ func rewrite(h *runnertest.Host, path, old, now string) {
 // drifts are what somebody may do to a cluster.
 var drifts = map[string]struct {
 	do func(w *world)
-	on string // the row; empty: rows 7 and 9
+	on func(config string) bool // nil: all with several masters
 }{
 	"file edited":        {do: func(w *world) { w.hosts["node4"].Put("/etc/crictl.yaml", "debug: true\n", 0o644) }},
 	"file removed":       {do: func(w *world) { w.hosts["node2"].Remove("/etc/security/limits.d/kubexm.conf") }},
 	"mode of a file":     {do: func(w *world) { w.sh("node1", "chmod 644 /etc/kubernetes/pki/sa.key") }},
 	"runtime stopped":    {do: func(w *world) { w.sh("node2", "systemctl stop containerd") }},
-	"unit stopped":       {do: func(w *world) { w.sh("node3", "systemctl stop kube-scheduler") }, on: "row9"},
-	"API server stopped": {do: func(w *world) { w.sh("node1", "systemctl stop kube-apiserver") }, on: "row9"},
-	"etcd stopped":       {do: func(w *world) { w.sh("node1", "systemctl stop etcd") }, on: "row9"},
+	"unit stopped":       {do: func(w *world) { w.sh("node3", "systemctl stop kube-scheduler") }, on: units},
+	"API server stopped": {do: func(w *world) { w.sh("node1", "systemctl stop kube-apiserver") }, on: units},
+	"etcd stopped":       {do: func(w *world) { w.sh("node1", "systemctl stop etcd") }, on: units},
 	"kubelet stopped":    {do: func(w *world) { w.sh("node4", "systemctl stop kubelet") }},
 	"unit disabled":      {do: func(w *world) { w.sh("node4", "systemctl disable kubelet") }},
 	"drop-in edited": {do: func(w *world) {
@@ -78,11 +79,11 @@ var drifts = map[string]struct {
 	"taint removed":  {do: func(w *world) { w.editNode("node4", func(n *unstructured.Unstructured) { untaint(n, "dedicated") }) }},
 	"static pod edited": {do: func(w *world) {
 		rewrite(w.hosts["node2"], "/etc/kubernetes/manifests/kube-apiserver.yaml", "# of", "# by hand of")
-	}, on: "row7"},
-	"static pod removed": {do: func(w *world) { w.hosts["node3"].Remove("/etc/kubernetes/manifests/kube-scheduler.yaml") }, on: "row7"},
+	}, on: kubeadmPods},
+	"static pod removed": {do: func(w *world) { w.hosts["node3"].Remove("/etc/kubernetes/manifests/kube-scheduler.yaml") }, on: kubeadmPods},
 	"etcd's pod edited": {do: func(w *world) {
 		rewrite(w.hosts["node1"], "/etc/kubernetes/manifests/etcd.yaml", "# of", "# by hand of")
-	}, on: "row7"},
+	}, on: kubeadmEtcd},
 	"kubelet configured": {do: func(w *world) {
 		rewrite(w.hosts["node4"], "/var/lib/kubelet/config.yaml", "maxPods: 110", "maxPods: 7")
 	}},
@@ -130,13 +131,34 @@ func untaint(node *unstructured.Unstructured, key string) {
 
 // marked is a row whose last node has a label and a taint.
 func marked(t *testing.T, name string) string {
-	return edited(t, lifeRow(t, name), "hosts: [{name: node4, labels: {disk: ssd}, taints: [{key: dedicated, value: db, effect: NoExecute}]}]")
+	return edited(t, row(t, name), "hosts: [{name: node4, labels: {disk: ssd}, taints: [{key: dedicated, value: db, effect: NoExecute}]}]")
 }
 
-// TestDrift has somebody change what kubexm made, and then kubexm bring it back. What others own stays.
+func units(config string) bool { return !kubeadmPods(config) && ownEtcd(config) }
+
+// TestDrift has somebody change what kubexm made, all at one time, and then kubexm bring it back. What others own stays.
 func TestDrift(t *testing.T) {
-	withoutRace(t)
-	for _, name := range []string{"row7", "row9"} {
+	racetest.Slow(t)
+	drifted(t, []string{"row7", "row9"}, func(w *world, all map[string]func(*world)) {
+		w.drift("all", func(w *world) {
+			for _, do := range all {
+				do(w)
+			}
+		})
+	})
+}
+
+// TestFaultsDrift has somebody change one thing after the other.
+func TestFaultsDrift(t *testing.T) {
+	drifted(t, []string{"row4", "row7", "row9", "row14", "row15", "row18", "row20", "row22"}, func(w *world, all map[string]func(*world)) {
+		for what, do := range all {
+			w.drift(what, do)
+		}
+	})
+}
+
+func drifted(t *testing.T, names []string, try func(w *world, all map[string]func(*world))) {
+	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(t *testing.T) {
@@ -145,40 +167,43 @@ func TestDrift(t *testing.T) {
 				w.must(err)
 				w.theirs()
 				w.settled()
+				all := map[string]func(*world){}
 				for what, d := range drifts {
-					if d.on == "" || d.on == name {
-						w.drift(t, what, d.do)
+					if d.on == nil || d.on(row(t, name)) {
+						all[what] = d.do
 					}
 				}
+				try(w, all)
 			})
 		})
 	}
 }
 
-func (w *world) drift(t *testing.T, what string, do func(*world)) {
-	t.Helper()
+func (w *world) drift(what string, do func(*world)) {
+	w.Helper()
 	well := w.image()
 	do(w)
 	p := w.proposal()
 	if p.Empty() || len(p.Changes) > 0 {
-		t.Errorf("%s: changes %v, steps %v", what, p.Changes, p.Steps)
+		w.Errorf("%s: changes %v, steps %v", what, p.Changes, p.Steps)
 	}
 	for _, s := range p.Steps {
 		if s.Why != app.WhyDrift {
-			t.Errorf("%s: why %s: %s", what, s.Why, s.Node)
+			w.Errorf("%s: why %s: %s", what, s.Why, s.Node)
 		}
 	}
 	chronicle := w.watched()
 	w.apply()
-	chronicle.apart(t)
+	chronicle.apart(w)
 	w.unwatched()
 	w.settled()
-	well.same(t, "after "+what, w.image())
+	well.same(w, "after "+what, w.image())
 }
 
 // TestDriftAndChange has the file change, too, what somebody has changed by hand.
 func TestDriftAndChange(t *testing.T) {
-	for _, name := range some("row2", "row1") {
+	racetest.Slow(t)
+	for _, name := range []string{"row1", "row2"} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w := newWorld(t, row(t, name), "")
@@ -210,7 +235,7 @@ func TestDriftAndChange(t *testing.T) {
 
 // TestSavedPlan saves plans, and applies them while they are still what is to be done.
 func TestSavedPlan(t *testing.T) {
-	withoutRace(t)
+	racetest.Slow(t)
 	was := row(t, "row2")
 	is := edited(t, was, edits["API server arguments"].set)
 	for name, test := range map[string]struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,10 +18,12 @@ import (
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestConfirm asks before something is restarted, and only then.
 func TestConfirm(t *testing.T) {
+	racetest.Slow(t)
 	errNo := errors.New("no")
 	bubble(t, func(t *testing.T) {
 		was := row(t, "row2")
@@ -56,7 +59,7 @@ func argumentsOf(h *runnertest.Host) string {
 // TestBadArgument gives API servers an argument with which they do not start: the first one that gets it goes back to what
 // it had, and the others are not touched.
 func TestBadArgument(t *testing.T) {
-	withoutRace(t)
+	racetest.Slow(t)
 	for _, name := range []string{"row7", "row9"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -67,7 +70,7 @@ func TestBadArgument(t *testing.T) {
 
 func badArgument(t *testing.T, name string) {
 	const bad = "no-such-flag"
-	was := lifeRow(t, name)
+	was := row(t, name)
 	w := newWorld(t, was, "")
 	_, err := w.attempt(t.Context()).create()
 	w.must(err)
@@ -118,7 +121,7 @@ type changed struct {
 
 // lead makes the change undisturbed.
 func lead(t *testing.T, name string, parts ...string) changed {
-	c := changed{name: name, was: lifeRow(t, name), certs: t.TempDir()}
+	c := changed{name: name, was: row(t, name), certs: t.TempDir()}
 	c.is = edited(t, c.was, parts...)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, c.was, "")
@@ -149,11 +152,11 @@ func (c changed) again(t *testing.T) *world {
 }
 
 // upheavals restart all of a control plane, and all nodes.
-var upheavals = []string{edits["etcd arguments"].set, edits["API server arguments"].set, edits["kubelet arguments"].set, edits["time servers"].set}
+var upheavals = []string{edits["etcd arguments"].set, edits["API server arguments"].set, edits["kubelet arguments"].set, edits["first time servers"].set}
 
 // eachLiving tests rows with several masters at some moments of a change.
-func eachLiving(t *testing.T, most int, last func(changed) int, test func(*testing.T, *world, changed, int)) {
-	for _, name := range []string{"row7", "row9"} {
+func eachLiving(t *testing.T, most map[string]int, last func(changed) int, test func(*testing.T, *world, changed, int)) {
+	for name, most := range most {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := lead(t, name, upheavals...)
@@ -177,16 +180,18 @@ func (c changed) ends(t *testing.T, w *world, resume bool) {
 	c.end.same(t, "in the end", w.image())
 }
 
-// TestFaultsKilledLiving kills kubexm when it begins a node of an apply.
-func TestFaultsKilledLiving(t *testing.T) { killedLiving(t, 40) }
+// TestFaultsKilledLiving kills kubexm when it begins a node of an apply, each on one row and some on another.
+func TestFaultsKilledLiving(t *testing.T) {
+	killedLiving(t, map[string]int{"row7": 60, "row9": math.MaxInt})
+}
 
 // TestKilledLiving does so at a few nodes.
 func TestKilledLiving(t *testing.T) {
-	withoutRace(t)
-	killedLiving(t, 2)
+	racetest.Slow(t)
+	killedLiving(t, map[string]int{"row7": 2, "row9": 2})
 }
 
-func killedLiving(t *testing.T, most int) {
+func killedLiving(t *testing.T, most map[string]int) {
 	eachLiving(t, most, func(c changed) int { return c.nodes }, func(t *testing.T, w *world, c changed, m int) {
 		chronicle := w.watched()
 		a := w.attempt(t.Context())
@@ -213,7 +218,7 @@ func killedLiving(t *testing.T, most int) {
 
 // TestFaultsLostLiving lets one command of an apply fail for a passing reason, before or after it has run.
 func TestFaultsLostLiving(t *testing.T) {
-	eachLiving(t, 20, func(c changed) int { return 2 * c.scripts }, func(t *testing.T, w *world, c changed, m int) {
+	eachLiving(t, map[string]int{"row7": 20, "row9": 20}, func(c changed) int { return 2 * c.scripts }, func(t *testing.T, w *world, c changed, m int) {
 		chronicle := w.watched()
 		a := w.attempt(t.Context())
 		var n atomic.Int64
@@ -236,11 +241,11 @@ func TestFaultsLostLiving(t *testing.T) {
 
 // TestLeaderLast changes all members of etcd: the one that leads comes last.
 func TestLeaderLast(t *testing.T) {
-	withoutRace(t)
+	racetest.Slow(t)
 	for _, name := range []string{"row7", "row9"} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				was := lifeRow(t, name)
+				was := row(t, name)
 				w := newWorld(t, was, "")
 				_, err := w.attempt(t.Context()).create()
 				w.must(err)

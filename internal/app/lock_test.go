@@ -12,6 +12,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
+	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // before does something before the first script that has a text, while others run.
@@ -86,6 +87,7 @@ func TestLocked(t *testing.T) {
 
 // TestLockOutlivesHost takes a worker away for longer than its lock lasts: the run goes on.
 func TestLockOutlivesHost(t *testing.T) {
+	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "row1"), "")
 		_, err := w.attempt(t.Context()).create()

@@ -8,12 +8,8 @@ import (
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
-
-// row9 is a row with three masters of kubexm's own.
-func row9(t testing.TB) string {
-	return strings.NewReplacer("kubeadm, version", "kubexm, version", "etcd: {type: kubeadm}", "etcd: {type: kubexm}", "row7", "row9").Replace(row(t, "row7"))
-}
 
 // lose takes the power from a machine, and returns what brings it back.
 func (w *world) lose(host string) (back func()) {
@@ -39,9 +35,11 @@ func (w *world) applyTo(t *testing.T, allow bool) (*attempt, *app.Result, error)
 
 // TestFirstMasterDown works on a cluster whose first master has no power, and on it when it is back.
 func TestFirstMasterDown(t *testing.T) {
-	for name, config := range map[string]string{"row7": row(t, "row7"), "row9": row9(t)} {
+	racetest.Slow(t)
+	for _, name := range []string{"row7", "row9"} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) { firstMasterDown(t, newWorld(t, config, ""), config) })
+			t.Parallel()
+			bubble(t, func(t *testing.T) { firstMasterDown(t, newWorld(t, row(t, name), ""), row(t, name)) })
 		})
 	}
 }
@@ -112,8 +110,9 @@ func firstMasterDown(t *testing.T, w *world, config string) {
 
 // TestTooManyDown refuses to go on without hosts that the others need.
 func TestTooManyDown(t *testing.T) {
+	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t, row9(t), "")
+		w := newWorld(t, row(t, "row9"), "")
 		_, err := w.attempt(t.Context()).create()
 		w.must(err)
 		w.lose("node1")
@@ -131,10 +130,10 @@ func TestTooManyDown(t *testing.T) {
 // TestMasterDiesInApply has the API server that is asked die in the middle of an apply.
 func TestMasterDiesInApply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t, row9(t), "")
+		w := newWorld(t, row(t, "row9"), "")
 		_, err := w.attempt(t.Context()).create()
 		w.must(err)
-		w.configure(strings.Replace(row9(t), "network:", "dns: {coredns: {replicas: 3}}\n  network:", 1))
+		w.configure(strings.Replace(row(t, "row9"), "network:", "dns: {coredns: {replicas: 3}}\n  network:", 1))
 		a := w.attempt(t.Context())
 		died := false
 		a.Event = func(ev engine.Event) {

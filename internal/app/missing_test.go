@@ -4,11 +4,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestMissing makes a cluster without a worker that is down, and adds it when it is back.
 func TestMissing(t *testing.T) {
-	for _, name := range some("row2", "row1") {
+	racetest.Slow(t)
+	for _, name := range []string{"row1", "row2"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(t *testing.T) { missing(t, newWorld(t, settled(row(t, name)), "")) })
@@ -88,6 +91,7 @@ func missing(t *testing.T, w *world) {
 
 // TestMissingForGood takes a worker out of the configuration that never was there.
 func TestMissingForGood(t *testing.T) {
+	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, settled(row(t, "row1")), "")
 		w.hosts["node3"].SetDown(true)

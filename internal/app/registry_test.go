@@ -19,6 +19,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/golden"
+	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestRegistry has nodes take their images from the private registry, and looks into that.
@@ -141,6 +142,7 @@ func sorted(text string) string {
 
 // TestRegistryOnNodes has the registry on a machine that is something else, too, and a store of two architectures.
 func TestRegistryOnNodes(t *testing.T) {
+	racetest.Slow(t)
 	for name, c := range map[string]struct {
 		row, host string
 		archs     []string
@@ -150,9 +152,6 @@ func TestRegistryOnNodes(t *testing.T) {
 		"a worker, of two architectures": {"row3", "node2", []string{"arm64", "amd64"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if raceDetector && c.archs == nil {
-				t.Skip("takes the way of another with the race detector")
-			}
 			t.Parallel()
 			config := row(t, c.row) + "  roleGroups: {registry: [" + c.host + "]}\n  registry: {auth: {registry.kubexm.local: {username: nodes, password: hunter2}}}\n"
 			var w *world
@@ -198,6 +197,7 @@ func TestRegistryOnNodes(t *testing.T) {
 
 // TestRegistryTroubles shows what is told of a registry that does not do what it is there for.
 func TestRegistryTroubles(t *testing.T) {
+	racetest.Slow(t)
 	for name, c := range map[string]struct {
 		spoil func(w *world)
 		told  []string
@@ -237,7 +237,7 @@ func TestRegistryTroubles(t *testing.T) {
 
 // TestRegistryLosesImages has the registry's disk replaced: the next run brings the images again, and nodes keep theirs.
 func TestRegistryLosesImages(t *testing.T) {
-	withoutRace(t)
+	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "registry"), "")
 		_, err := w.attempt(t.Context()).create()

@@ -1,10 +1,14 @@
 package app_test
 
 import (
-	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,34 +24,69 @@ import (
 	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/golden"
+	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
-// rows are the scenarios: a configuration and the plan that it leads to.
-func rows(t testing.TB, pattern string) []string {
-	t.Helper()
-	files, err := filepath.Glob("testdata/scenarios/" + pattern + "/cluster.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scenarios: %v", err)
-	}
-	for i, f := range files {
-		files[i] = filepath.Base(filepath.Dir(f))
-	}
-	return files
+// matrix is the deployment matrix, from row 1 on: the types of Kubernetes and of etcd, and the load balancer.
+var matrix = [][3]string{
+	{"kubeadm", "kubeadm", "one master"},
+	{"kubexm", "kubexm", "one master"},
+	{"kubeadm", "kubexm", "one master"},
+	{"kubeadm", "kubeadm", "enabled: false"},
+	{"kubexm", "kubexm", "enabled: false"},
+	{"kubeadm", "kubexm", "enabled: false"},
+	{"kubeadm", "kubeadm", "mode: internal"},
+	{"kubeadm", "kubexm", "mode: internal"},
+	{"kubexm", "kubexm", "mode: internal"},
+	{"kubeadm", "kubeadm", "mode: internal, internal: {type: nginx}"},
+	{"kubeadm", "kubexm", "mode: internal, internal: {type: nginx}"},
+	{"kubexm", "kubexm", "mode: internal, internal: {type: nginx}"},
+	{"kubeadm", "kubeadm", "mode: kube-vip, vip: " + vip},
+	{"kubeadm", "kubexm", "mode: kube-vip, vip: " + vip},
+	{"kubexm", "kubexm", "mode: kube-vip, vip: " + vip},
+	{"kubeadm", "kubeadm", "mode: external, external: {type: kubexm-kh}, vip: " + vip},
+	{"kubeadm", "kubeadm", "mode: external, external: {type: kubexm-kn}, vip: " + vip},
+	{"kubeadm", "kubexm", "mode: external, external: {type: kubexm-kh}, vip: " + vip},
+	{"kubeadm", "kubexm", "mode: external, external: {type: kubexm-kn}, vip: " + vip},
+	{"kubexm", "kubexm", "mode: external, external: {type: kubexm-kh}, vip: " + vip},
+	{"kubexm", "kubexm", "mode: external, external: {type: kubexm-kn}, vip: " + vip},
+	{"either", "external", "any"},
 }
 
-// row reads the configuration of a scenario.
+// all are the rows of the deployment matrix, row 22 with both types of Kubernetes.
+func all() []string {
+	names := []string{"row22-kubexm"}
+	for i := range matrix {
+		names = append(names, fmt.Sprintf("row%d", i+1))
+	}
+	return names
+}
+
+// row is the configuration of a scenario, or of another row of the deployment matrix.
 func row(t testing.TB, name string) string {
 	t.Helper()
-	text, err := read(filepath.Join("testdata/scenarios", name, "cluster.yaml"))
+	text, err := configuration(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
+	return text
 }
 
-func read(file string) ([]byte, error) {
-	text, err := os.ReadFile(file)
-	return bytes.ReplaceAll(text, []byte("ETCD/"), []byte(etcdCerts()+"/")), err
+func configuration(name string) (string, error) {
+	text, err := os.ReadFile(filepath.Join("testdata/scenarios", name, "cluster.yaml"))
+	n, _ := strconv.Atoi(strings.TrimPrefix(name, "row"))
+	if err != nil && n > 0 && n <= len(matrix) {
+		text, err = os.ReadFile("testdata/scenarios/row21/cluster.yaml")
+		of := func(r [3]string) []string {
+			return []string{"{type: " + r[0] + ", v", "etcd: {type: " + r[1], "loadBalancer: {" + r[2]}
+		}
+		r, row21 := of(matrix[n-1]), of(matrix[20])
+		text = []byte(strings.NewReplacer("row21", name, row21[0], r[0], row21[1], r[1], row21[2], r[2]).Replace(string(text)))
+		if !strings.Contains(r[2], "mode: external") {
+			text = regexp.MustCompile(`(?m)^  - \{name: lb.*\n`).ReplaceAll(text, nil)
+		}
+	}
+	return strings.ReplaceAll(string(text), "ETCD/", etcdCerts()+"/"), err
 }
 
 // filled returns a store that has everything that the scenarios need.
@@ -62,21 +101,24 @@ var filled = sync.OnceValue(func() string {
 	if err != nil {
 		panic(err)
 	}
-	files, _ := filepath.Glob("testdata/scenarios/*/cluster.yaml") // an empty store shows soon enough
-	for _, f := range files {
-		if err := fill(store, f); err != nil {
+	for _, name := range append(all(), "etcd-elsewhere", "registry", "harbor") {
+		text, err := configuration(name)
+		if err = errors.Join(err, fill(store, text)); err != nil {
+			panic(err)
+		}
+	}
+	for name, what := range map[string]string{"row1": "releases", "harbor": "release of Harbor"} {
+		text, _ := configuration(name) // it was there
+		text, err := combine(text, edits[what].set)
+		if err = errors.Join(err, fill(store, text)); err != nil {
 			panic(err)
 		}
 	}
 	return dir
 })
 
-func fill(store *resource.Store, file string) error {
-	text, err := read(file)
-	if err != nil {
-		return err
-	}
-	conf, _, err := config.Parse(file, text)
+func fill(store *resource.Store, text string) error {
+	conf, _, err := config.Parse("cluster.yaml", []byte(text))
 	if err != nil {
 		return err
 	}
@@ -129,14 +171,23 @@ func same(t testing.TB, what, want, got string) {
 	}
 }
 
-// basic are the rows with one master, on which faults are tried at every moment; what
-// further masters add is tried at some.
-const basic = "row[123]"
-
-// TestScenarios takes each row of the deployment matrix through its life, with the race
-// detector one of one master.
+// TestScenarios takes rows of the deployment matrix through their lives.
 func TestScenarios(t *testing.T) {
-	for _, name := range some("row3", rows(t, "*")...) {
+	live(t, racetest.Few("row3", "row1", "row2", "row7", "row15", "row21", "row22", "row22-kubexm", "etcd-elsewhere", "registry", "harbor")...)
+}
+
+// TestFaultsScenarios does so with all others.
+func TestFaultsScenarios(t *testing.T) {
+	live(t, slices.DeleteFunc(all(), func(name string) bool { return there(filepath.Join("testdata/scenarios", name)) })...)
+}
+
+func there(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func live(t *testing.T, names ...string) {
+	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			u := resourcetest.New()
@@ -156,7 +207,9 @@ func scenario(t *testing.T, name string, w *world) {
 	w.must(err)
 	var text strings.Builder
 	w.must(graph.WriteText(&text))
-	golden.File(t, filepath.Join("testdata/scenarios", name, "plan.txt"), text.String())
+	if dir := filepath.Join("testdata/scenarios", name); there(dir) {
+		golden.File(t, filepath.Join(dir, "plan.txt"), text.String())
+	}
 
 	a = w.attempt(t.Context())
 	a.DryRun = true

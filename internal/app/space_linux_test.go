@@ -8,7 +8,9 @@ import (
 	"testing"
 
 	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/util/golden"
+	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // onDisk gives a directory a file system of its own, of a size, for as long as the test lasts.
@@ -37,7 +39,7 @@ func (w *world) onSmallDisk(name string) (fill, free func()) {
 
 // TestUnusable shows what is told where the cluster's directory cannot be written to.
 func TestUnusable(t *testing.T) {
-	withoutRace(t)
+	racetest.Slow(t)
 	for name, spoil := range map[string]func(w *world){
 		"full": func(w *world) { fill, _ := w.onSmallDisk("row1"); fill() },
 		"read only": func(w *world) {
@@ -65,27 +67,29 @@ func TestUnusable(t *testing.T) {
 
 // TestDiskFull fills the disk of the record in the middle of a run, for good or for a while.
 func TestDiskFull(t *testing.T) {
-	withoutRace(t)
-	for name, freed := range map[string]int{"for good": -1, "for a while": 90} {
+	racetest.Slow(t)
+	for name, forGood := range map[string]bool{"for good": true, "for a while": false} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w := newWorld(t, row(t, "row1"), "")
 				fill, free := w.onSmallDisk("row1")
 				a := w.attempt(t.Context())
-				recorded := 0
+				recorded, nodes := 0, 0
+				a.Begin = func(_ string, g *plan.ExecutionGraph) { nodes = len(g.Nodes) }
 				a.Event = func(ev engine.Event) {
 					if ev.Status == engine.Progress {
 						return
 					}
-					switch recorded++; recorded {
-					case 60:
+					recorded++ // of a node two: that it started, and how it ended
+					switch {
+					case recorded == nodes/2:
 						fill()
-					case freed:
+					case recorded == nodes && !forGood:
 						free()
 					}
 				}
 				res, err := a.create()
-				if freed < 0 {
+				if forGood {
 					golden.Equal(t, a.told(err))
 					free()
 					_, err = w.attempt(t.Context()).create()
@@ -105,7 +109,7 @@ func TestDiskFull(t *testing.T) {
 
 // TestNoSpaceHere makes keys on a file system that has no space for them, and on one that nobody may write to.
 func TestNoSpaceHere(t *testing.T) {
-	withoutRace(t)
+	racetest.Slow(t)
 	for name, c := range map[string]struct {
 		flags uintptr
 		size  string

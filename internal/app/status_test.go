@@ -24,6 +24,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/etcd/etcdtest"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/util/golden"
+	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // health serves the pages on which scheduler and controller manager say how they are.
@@ -55,7 +56,7 @@ func (o *once) Addr() net.Addr { return &net.UnixAddr{} }
 // TestStatus looks at a cluster that is well, and at one that is not.
 func TestStatus(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t, row(t, rows(t, basic)[0]), "")
+		w := newWorld(t, row(t, "row1"), "")
 		a := w.attempt(t.Context())
 		if _, err := a.App.Status(a.ctx, a.Request, a.Observer); err == nil || !strings.Contains(err.Error(), "there is no cluster") {
 			t.Errorf("status of nothing: %v", err)
@@ -106,7 +107,7 @@ func (w *world) yaml(told any) string {
 
 // TestStatusWithoutKeys looks at a cluster whose keys are lost, and at one whose authority of etcd is damaged.
 func TestStatusWithoutKeys(t *testing.T) {
-	withoutRace(t)
+	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "row2"), "")
 		_, err := w.attempt(t.Context()).create()
@@ -125,7 +126,7 @@ func TestStatusWithoutKeys(t *testing.T) {
 // TestFollow reads the events of a run while it goes on.
 func TestFollow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newWorld(t, row(t, rows(t, basic)[0]), "")
+		w := newWorld(t, row(t, "row1"), "")
 		a := w.attempt(t.Context())
 		var followed int
 		seen := make(chan error, 1)

@@ -103,7 +103,7 @@ func serving(w *world, h *runnertest.Host) (pair tls.Certificate, ca string, err
 	if pair, err = tls.X509KeyPair([]byte(crt), []byte(own)); err == nil {
 		return pair, ca, nil
 	}
-	pair, err = signed(w, h, dir+"ca", pki.APIServer(h.Name, []string{addresses[h.Name]}, "cluster.local", []netip.Prefix{netip.MustParsePrefix("10.233.0.0/18")}, "lb.kubexm.local"))
+	pair, err = signed(w, h, dir+"ca", pki.APIServer(h.Name, []string{addresses[h.Name]}, "cluster.local", []netip.Prefix{netip.MustParsePrefix("10.233.0.0/18")}, endpoints...))
 	return pair, ca, err
 }
 

@@ -35,12 +35,15 @@ var etcdCerts = sync.OnceValue(func() string {
 		panic(err)
 	}
 	store := &pki.Store{Dir: dir, Now: func() time.Time { return time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) }}
-	for _, spec := range []pki.Spec{pki.EtcdMember("etcd1", []string{"10.0.0.31"}), pki.EtcdClient("kubernetes")} {
+	for _, spec := range []pki.Spec{pki.EtcdMember("etcd1", []string{"10.0.0.31", "10.0.0.32"}), pki.EtcdClient("kubernetes"), pki.EtcdClient("other")} {
 		if _, err := store.Leaf(spec); err != nil {
 			panic(err)
 		}
 	}
 	if err := store.Flush(); err != nil {
+		panic(err)
+	}
+	if err := os.Link(filepath.Join(dir, "etcd", "ca.crt"), filepath.Join(dir, "etcd", "other.crt")); err != nil {
 		panic(err)
 	}
 	return filepath.Join(dir, "etcd")
@@ -80,7 +83,9 @@ func (w *world) runEtcd() {
 	w.must(err)
 	conf := mutual(pair, string(ca))
 	for _, h := range w.hosts {
-		h.Serve(externalEtcd, func() (net.Conn, error) { return member.Dial(conf) })
+		for _, at := range []string{externalEtcd, "10.0.0.32:2379"} {
+			h.Serve(at, func() (net.Conn, error) { return member.Dial(conf) })
+		}
 	}
 	w.member31 = member
 }
@@ -145,7 +150,13 @@ func (w *world) memberConf(h *runnertest.Host) *tls.Config {
 
 // called reports whether a master has with what the user calls the etcd that is not kubexm's.
 func (w *world) called(h *runnertest.Host) bool {
-	for file, name := range map[string]string{"ca.crt": "ca.pem", "node-kubernetes.crt": "CLIENT.pem", "node-kubernetes.key": "CLIENT-key.pem"} {
+	config, err := os.ReadFile(w.file)
+	w.must(err)
+	client := "node-kubernetes"
+	if strings.Contains(string(config), "node-other.crt") {
+		client = "node-other"
+	}
+	for file, name := range map[string]string{"ca.crt": "ca.pem", client + ".crt": "CLIENT.pem", client + ".key": "CLIENT-key.pem"} {
 		want, err := os.ReadFile(filepath.Join(etcdCerts(), file))
 		w.must(err)
 		kubeadm, _ := h.Get("/etc/ssl/etcd/ssl/" + strings.Replace(name, "CLIENT", "apiserver", 1))

@@ -321,6 +321,11 @@ func (c *Cluster) Proxy() string {
 	return ""
 }
 
+// Balances reports whether the host is one of those in front of the masters; they are idle in other modes than theirs.
+func (c *Cluster) Balances(h *v1alpha1.Host) bool {
+	return h.Is(v1alpha1.RoleLoadBalancer) && c.Balancer() == v1alpha1.BalancerExternal && c.Proxy() != ""
+}
+
 // Interface is the network interface of the host that carries its internal address, or
 // the one that the configuration names.
 func (c *Cluster) Interface(host string) string {

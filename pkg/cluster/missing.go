@@ -22,7 +22,7 @@ func (c *Cluster) Needed(host string, down []string) string {
 		return "it is the private registry, which the images come from"
 	case h.Is(v1alpha1.RoleMaster) && !remains(c.Observed.AnyAPI(), down):
 		return "it is a master, and no other one has an API server that is ready"
-	case h.Is(v1alpha1.RoleLoadBalancer) && !remains(c.All(v1alpha1.RoleLoadBalancer), down):
+	case c.Balances(h) && !remains(c.All(v1alpha1.RoleLoadBalancer), down):
 		return "it is a load balancer, and no other one is left"
 	case h.Is(v1alpha1.RoleEtcd):
 		if votes, total := c.votesWithout(down); votes < total/2+1 {

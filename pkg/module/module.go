@@ -126,7 +126,7 @@ func Registry(c *cluster.Cluster, downloads, pushed *plan.Gate) plan.Part {
 // LoadBalancers makes the machines in front of the masters.
 func LoadBalancers(c *cluster.Cluster) plan.Part {
 	hosts := c.Hosts(v1alpha1.RoleLoadBalancer)
-	fresh, live := c.Split("keepalived", hosts)
+	fresh, live := c.Split("keepalived", slices.DeleteFunc(slices.Clone(hosts), func(h string) bool { return !c.Balances(c.Host(h)) }))
 	return plan.Module{Name: "load-balancers", Parts: []plan.Part{
 		plan.PerHost{task.Prepare(c, hosts), task.LoadBalancers(c, fresh)}, task.LiveBalancers(c, live),
 	}}

@@ -91,7 +91,7 @@ func (l *look) questions(host string) (all []question) {
 		all = append(all, controller(l, "kube-controller-manager", "https://127.0.0.1:10257/healthz"),
 			controller(l, "kube-scheduler", "https://127.0.0.1:10259/healthz"))
 	}
-	if is(v1alpha1.RoleLoadBalancer) {
+	if l.Balances(l.Host(host)) {
 		all = append(all, l.loadBalancer)
 	}
 	if is(v1alpha1.RoleWorker) && l.Balancer() != "" {

@@ -103,7 +103,7 @@ func sign(template *x509.Certificate, issuer *Pair, key crypto.Signer, keyPEM []
 	if err != nil {
 		return nil, err
 	}
-	return &Pair{Cert: certPEM, Key: secret.New(string(keyPEM)), X509: cert, signer: key}, nil
+	return &Pair{Cert: certPEM, Key: secret.New(string(keyPEM)), X509: cert, signer: key, issuer: issuer}, nil
 }
 
 // Spec says what a leaf certificate is for.

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/rand"
 	"crypto/rsa"
@@ -53,6 +54,7 @@ type Pair struct {
 	X509 *x509.Certificate // the first certificate of Cert
 
 	signer crypto.Signer
+	issuer *Pair // known to have signed it; nil: it is not known who has
 }
 
 // Hash returns the pin of the certificate's public key in the form kubeadm's
@@ -82,9 +84,11 @@ type Store struct {
 	Now      func() time.Time // nil: time.Now
 	Existing bool             // nothing is made: what is not there is an error
 
-	mu     sync.Mutex        // guards the next two
+	mu     sync.Mutex        // guards what follows
 	staged map[string]staged // by path
 	order  []string          // of paths, in which they are to be written
+	loaded map[string]*Pair  // by path: what was parsed, which holds as long as the files say the same
+	own    map[string]*Pair  // by name: for this process's own calls
 }
 
 // CA returns the signer of an authority. It is made when it is first asked for and kept from
@@ -208,6 +212,7 @@ func (s *Store) Leaf(spec Spec) (*Pair, error) {
 	why := ""
 	if err == nil {
 		if why = s.unfit(have, want, issuer); why == "" {
+			have.issuer = issuer
 			return have, nil
 		}
 	}
@@ -232,7 +237,7 @@ func (s *Store) unfit(have *Pair, want *x509.Certificate, issuer *Pair) string {
 	switch {
 	case !have.owns():
 		return "its key does not match"
-	case got.CheckSignatureFrom(issuer.X509) != nil:
+	case have.issuer != issuer && got.CheckSignatureFrom(issuer.X509) != nil:
 		return "signed by another authority"
 	case got.NotAfter.Sub(s.now()) <= least && !got.NotAfter.Equal(issuer.X509.NotAfter):
 		return "expires on " + got.NotAfter.Format(time.DateOnly)
@@ -249,25 +254,51 @@ func (s *Store) unfit(have *Pair, want *x509.Certificate, issuer *Pair) string {
 // Operator returns a new client certificate for kubexm's own calls to the API
 // server: group system:masters, which no role binding can lock out, one day, and
 // never on disk. The authority must exist.
-func (s *Store) Operator() (*Pair, error) { return s.fresh(operator(), operatorValidity) }
+func (s *Store) Operator() (*Pair, error) { return s.operates(operator()) }
 
 // EtcdOperator is Operator for kubexm's own calls to etcd.
-func (s *Store) EtcdOperator() (*Pair, error) { return s.fresh(EtcdAdmin("kubexm"), operatorValidity) }
+func (s *Store) EtcdOperator() (*Pair, error) { return s.operates(EtcdAdmin("kubexm")) }
 
-// Joining returns a new client certificate for the kubelet of a node that joins. Its
-// key is on that node alone, and the kubelet renews both by itself, within a year as
-// those that the controller manager signs. The authority must exist.
-func (s *Store) Joining(node string) (*Pair, error) {
-	return s.fresh(Kubelet(node), min(s.validity(), 365*24*time.Hour))
-}
-
-func (s *Store) fresh(spec Spec, validity time.Duration) (*Pair, error) {
+// operates returns a certificate that was made before, as long as its authority is the same and half of its life is left.
+func (s *Store) operates(spec Spec) (*Pair, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	issuer, err := s.existing(spec.CA)
 	if err != nil {
 		return nil, err
 	}
+	at := s.path(spec.CA, spec.Name)
+	if p := s.own[at]; p != nil && p.issuer == issuer && p.X509.NotAfter.Sub(s.now()) > operatorValidity/2 {
+		return p, nil
+	}
+	p, err := s.fresh(spec, issuer, operatorValidity)
+	if err == nil {
+		keep(&s.own, at, p)
+	}
+	return p, err
+}
+
+func keep(in *map[string]*Pair, at string, p *Pair) {
+	if *in == nil {
+		*in = map[string]*Pair{}
+	}
+	(*in)[at] = p
+}
+
+// Joining returns a new client certificate for the kubelet of a node that joins. Its
+// key is on that node alone, and the kubelet renews both by itself, within a year as
+// those that the controller manager signs. The authority must exist.
+func (s *Store) Joining(node string) (*Pair, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	issuer, err := s.existing(Kubernetes)
+	if err != nil {
+		return nil, err
+	}
+	return s.fresh(Kubelet(node), issuer, min(s.validity(), 365*24*time.Hour))
+}
+
+func (s *Store) fresh(spec Spec, issuer *Pair, validity time.Duration) (*Pair, error) {
 	want, err := s.leafTemplate(spec, issuer, validity)
 	if err != nil {
 		return nil, err
@@ -328,19 +359,24 @@ func (s *Store) load(ca CA, name string) (*Pair, error) {
 	if err != nil {
 		return nil, err
 	}
-	certs, err := certutil.ParseCertsPEM(cert)
-	if err != nil {
-		return nil, fmt.Errorf("%s.crt: %w", name, err)
-	}
 	keyPEM, err := s.read(s.path(ca, name+".key"))
 	if err != nil {
 		return nil, fmt.Errorf("%s.key: %v", name, err) //nolint:errorlint // a missing key is not a missing pair
+	}
+	if p := s.loaded[s.path(ca, name)]; p != nil && bytes.Equal(p.Cert, cert) && p.Key.Reveal() == string(keyPEM) {
+		return p, nil
+	}
+	certs, err := certutil.ParseCertsPEM(cert)
+	if err != nil {
+		return nil, fmt.Errorf("%s.crt: %w", name, err)
 	}
 	key, err := parseKey(keyPEM)
 	if err != nil {
 		return nil, fmt.Errorf("%s.key: %w", name, err)
 	}
-	return &Pair{Cert: cert, Key: secret.New(string(keyPEM)), X509: certs[0], signer: key}, nil
+	p := &Pair{Cert: cert, Key: secret.New(string(keyPEM)), X509: certs[0], signer: key}
+	keep(&s.loaded, s.path(ca, name), p)
+	return p, nil
 }
 
 // owns reports whether the key is that of the certificate.

@@ -50,7 +50,7 @@ var networkChecks = []check{
 	{"load-balancer", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
 		proxy := c.Proxy()
 		programs := proxy
-		if h.Is(v1alpha1.RoleLoadBalancer) {
+		if c.Balances(h) {
 			programs += " and keepalived"
 		} else if c.Kubeadm() || c.EndpointIP(h.Name) != "127.0.0.1" {
 			return Finding{} // ours is a static pod, or none
@@ -68,7 +68,7 @@ var networkChecks = []check{
 				runs = append(runs, fmt.Sprintf("%s on port %d", proxy, port))
 			}
 		}
-		if f.Keepalived && h.Is(v1alpha1.RoleLoadBalancer) {
+		if f.Keepalived && c.Balances(h) {
 			runs = append(runs, "keepalived")
 		}
 		if runs != nil {
@@ -285,7 +285,7 @@ func vipAddress(c *cluster.Cluster, host string) string {
 func sharesVIP(c *cluster.Cluster, h *v1alpha1.Host) bool {
 	switch c.Balancer() {
 	case v1alpha1.BalancerExternal:
-		return h.Is(v1alpha1.RoleLoadBalancer)
+		return c.Balances(h)
 	case v1alpha1.BalancerKubeVIP:
 		return h.Is(v1alpha1.RoleMaster) && c.Spec.LoadBalancer.KubeVIP.Mode == "arp"
 	}

@@ -201,7 +201,7 @@ func ports(c *cluster.Cluster, h *v1alpha1.Host) []int {
 	if h.Is(v1alpha1.RoleMaster) {
 		ports = append(ports, c.APIPort(), 10257, 10259)
 	}
-	if h.Is(v1alpha1.RoleLoadBalancer) || c.EndpointIP(h.Name) == "127.0.0.1" {
+	if c.Balances(h) || c.EndpointIP(h.Name) == "127.0.0.1" {
 		ports = append(ports, c.APIPort())
 	}
 	if h.Is(v1alpha1.RoleEtcd) {

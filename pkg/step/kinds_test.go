@@ -13,6 +13,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/util/golden"
+	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 const secret = "s3cr3t-content"
@@ -196,16 +197,17 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// raceDetector tells that all takes five times as long.
-var raceDetector bool
-
-// TestPowerCut cuts the power before every command of every change, with the race detector before
-// every fourth, starts the host again and lets a new run end what the other began.
+// TestPowerCut cuts the power before every fourth command of every change, starts the host again and lets a new run end
+// what the other began.
 func TestPowerCut(t *testing.T) {
-	stride := int64(1)
-	if raceDetector {
-		stride = 4
-	}
+	racetest.Slow(t)
+	powerCut(t, 4)
+}
+
+// TestFaultsPowerCut does so before every command.
+func TestFaultsPowerCut(t *testing.T) { powerCut(t, 1) }
+
+func powerCut(t *testing.T, stride int64) {
 	for name, k := range kinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

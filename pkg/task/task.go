@@ -46,7 +46,7 @@ func Prepare(c *cluster.Cluster, hosts []string) plan.Task {
 func Packages(c *cluster.Cluster, h string) []step.Step {
 	all := []step.Step{host.Packages(c, h)}
 	proxied := c.Balancer() == v1alpha1.BalancerInternal && !c.Kubeadm() && slices.Contains(c.Workers(), h)
-	if proxied || c.Host(h).Is(v1alpha1.RoleLoadBalancer) {
+	if proxied || c.Balances(c.Host(h)) {
 		all = append(all, loadbalancer.Packages(c, h))
 	}
 	return all

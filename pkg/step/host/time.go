@@ -21,7 +21,7 @@ func Clock(c *cluster.Cluster, host string) []step.Step {
 	fam := familyOf(f)
 	conf := chronyConf(c, host, fam.conf)
 	return []step.Step{
-		off("no other time service", "systemd-timesyncd", "ntpd", "openntpd"), conf,
+		off("no other time service", "systemd-timesyncd", "ntpd", "openntpd"), formerChronyConf(conf, fam.conf), conf,
 		step.Service{Name: fam.clock, DropIn: chronyDropIn(f, fam), Reads: []step.Step{conf}},
 	}
 }
@@ -73,6 +73,16 @@ func chronyConf(c *cluster.Cluster, host, path string) step.Step {
 
 // capSysTime is the bit of CAP_SYS_TIME, linux/capability.h.
 const capSysTime = 25
+
+// formerChronyConf takes back what the host had where it begins, or ends, to serve the others: a block in the file, or the
+// whole file.
+func formerChronyConf(conf step.Step, path string) step.Step {
+	former := "block " + path + "\t*"
+	if _, serves := conf.(step.Block); serves {
+		former = "path " + path
+	}
+	return step.Absent{What: "former configuration of chrony", Items: []string{former}}
+}
 
 // chronyDropIn lets chronyd run in a container that has no clock of its own: systemd would
 // leave it out, as its unit wants CAP_SYS_TIME, and with -x it serves and watches, but sets no clock (chronyd(8)).
