@@ -246,8 +246,14 @@ func (s *session) engine() *engine.Engine {
 }
 
 // run runs the graph of a pipeline, and records it.
-func (s *session) run(ctx context.Context, name string, graph *plan.ExecutionGraph) (res *Result, err error) {
-	start := time.Now()
+func (s *session) run(ctx context.Context, name string, graph *plan.ExecutionGraph) (*Result, error) {
+	return s.runBy(ctx, name, graph, time.Now(), (*engine.Engine).Run)
+}
+
+// runBy is run by a function, which may have begun before.
+func (s *session) runBy(ctx context.Context, name string, graph *plan.ExecutionGraph, start time.Time,
+	run func(*engine.Engine, context.Context, *plan.ExecutionGraph) (engine.Summary, error),
+) (res *Result, err error) {
 	res = &Result{Cluster: s.config.Metadata.Name, Missing: s.cluster.Missing()}
 	e := s.engine()
 	var rec *record
@@ -264,7 +270,7 @@ func (s *session) run(ctx context.Context, name string, graph *plan.ExecutionGra
 	if s.Begin != nil { // once there is something to go on with
 		s.Begin(s.config.Metadata.Name, graph)
 	}
-	res.Summary, err = e.Run(ctx, graph)
+	res.Summary, err = run(e, ctx, graph)
 	res.RoundTrips, res.Elapsed = s.roundTrips(), time.Since(start)
 	if res.Summary.Interrupted || ctx.Err() != nil {
 		err = fault.Exit(errors.Join(ErrStopped, err), fault.ExitInterrupted)
