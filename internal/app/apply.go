@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/config"
@@ -46,6 +47,8 @@ type Proposal struct {
 	Hash     string         `json:"hash"`               // of all that, and of what was observed
 
 	summary engine.Summary
+	events  []engine.Event // of the look
+	began   time.Time
 }
 
 // FieldChange is a field of the configuration that changed.
@@ -77,6 +80,16 @@ type Restart struct {
 
 // Empty reports whether there is nothing to do.
 func (p *Proposal) Empty() bool { return len(p.Steps) == 0 }
+
+// replay stands for a run: it tells what the look found.
+func (p *Proposal) replay(e *engine.Engine, _ context.Context, _ *plan.ExecutionGraph) (engine.Summary, error) {
+	for _, ev := range p.events {
+		if e.Sink != nil {
+			e.Sink(ev)
+		}
+	}
+	return p.summary, nil
+}
 
 // PlanApply looks what an apply would do. Nothing is changed.
 func (a *App) PlanApply(ctx context.Context, r Request, o Observer) (*Proposal, error) {
@@ -120,6 +133,10 @@ func (a *App) Apply(ctx context.Context, r Request, o Observer, saved *Proposal)
 	if err != nil {
 		return nil, err
 	}
+	run, start := (*engine.Engine).Run, time.Now()
+	if p.summary.OK == p.summary.Total {
+		run, start = p.replay, p.began // to look again would cost as much, and find the same
+	}
 	if !r.DryRun {
 		files, err := render(s.cluster)
 		if err == nil {
@@ -133,7 +150,7 @@ func (a *App) Apply(ctx context.Context, r Request, o Observer, saved *Proposal)
 		}
 	}
 	watch := s.watchAPI(ctx, p)
-	res, err := s.runToConfig(ctx, "apply", graph)
+	res, err := s.configured(s.runBy(ctx, "apply", graph, start, run))
 	if res != nil {
 		res.Away = watch.end()
 	}
@@ -172,9 +189,11 @@ func (s *site) propose(ctx context.Context, graph *plan.ExecutionGraph) (*Propos
 		p.Changes = append(p.Changes, FieldChange{c.Field, c.Was, c.Is, c.Policy.Way, c.String()})
 	}
 	e := s.engine()
-	e.DryRun, e.LookAhead, e.Sink = true, true, nil
+	e.DryRun, e.LookAhead = true, true
 	pending := map[plan.ID]engine.Event{}
+	p.began = time.Now()
 	e.Sink = func(ev engine.Event) {
+		p.events = append(p.events, ev)
 		if ev.Status == engine.Pending {
 			pending[ev.Node] = ev
 		}

@@ -297,3 +297,23 @@ func TestSavedPlan(t *testing.T) {
 		t.Errorf("not a plan: %v", err)
 	}
 }
+
+// TestNothingToApply has a cluster that is as configured: apply asks each step once, as create does, and tells and records it.
+func TestNothingToApply(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, row(t, "row2"), "")
+		_, err := w.attempt(t.Context()).create()
+		w.must(err)
+		want, err := w.attempt(t.Context()).create()
+		w.must(err)
+		a, res, err := w.applyTo(t, false)
+		w.must(err)
+		if res.Summary != want.Summary || res.RoundTrips["node2"] != want.RoundTrips["node2"] {
+			t.Errorf("apply: %+v\ncreate: %+v", res, want)
+		}
+		path, err := a.App.CriticalPath(app.Request{Name: res.Cluster}, res.Run)
+		if w.must(err); len(a.Events) != 2*res.Summary.Total || len(path) == 0 {
+			t.Errorf("%d events of %d steps, critical path %v", len(a.Events), res.Summary.Total, path)
+		}
+	})
+}

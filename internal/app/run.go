@@ -85,7 +85,7 @@ func (a *App) create(ctx context.Context, r Request, o Observer, built bool) (*R
 	if err != nil {
 		return nil, err
 	}
-	return s.runToConfig(ctx, "create", graph)
+	return s.configured(s.run(ctx, "create", graph))
 }
 
 // site is a cluster with its hosts: all that is needed to plan and to run.
@@ -315,8 +315,14 @@ func (s *site) engine() *engine.Engine {
 }
 
 // run runs the graph of a pipeline, and records it.
-func (s *site) run(ctx context.Context, name string, graph *plan.ExecutionGraph) (res *Result, err error) {
-	start := time.Now()
+func (s *site) run(ctx context.Context, name string, graph *plan.ExecutionGraph) (*Result, error) {
+	return s.runBy(ctx, name, graph, time.Now(), (*engine.Engine).Run)
+}
+
+// runBy is run by a function, which may have begun before.
+func (s *site) runBy(ctx context.Context, name string, graph *plan.ExecutionGraph, start time.Time,
+	run func(*engine.Engine, context.Context, *plan.ExecutionGraph) (engine.Summary, error),
+) (res *Result, err error) {
 	res = &Result{Cluster: s.config.Metadata.Name, Missing: s.cluster.Missing()}
 	e := s.engine()
 	var rec *record
@@ -333,7 +339,7 @@ func (s *site) run(ctx context.Context, name string, graph *plan.ExecutionGraph)
 	if s.Begin != nil { // once there is something to go on with
 		s.Begin(s.config.Metadata.Name, graph)
 	}
-	res.Summary, err = e.Run(ctx, graph)
+	res.Summary, err = run(e, ctx, graph)
 	res.RoundTrips, res.Elapsed = s.roundTrips(), time.Since(start)
 	if res.Summary.Interrupted || ctx.Err() != nil {
 		err = fault.Exit(errors.Join(ErrStopped, err), fault.ExitInterrupted)
@@ -344,9 +350,8 @@ func (s *site) run(ctx context.Context, name string, graph *plan.ExecutionGraph)
 	return res, err
 }
 
-// runToConfig is run of what brings a cluster to its configuration, which then has a kubeconfig.
-func (s *site) runToConfig(ctx context.Context, name string, graph *plan.ExecutionGraph) (*Result, error) {
-	res, err := s.run(ctx, name, graph)
+// configured completes a run that brings a cluster to its configuration: there is a kubeconfig then.
+func (s *site) configured(res *Result, err error) (*Result, error) {
 	if res == nil || s.DryRun {
 		return res, err
 	}

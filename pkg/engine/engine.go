@@ -35,7 +35,7 @@ type Engine struct {
 	Stop      <-chan struct{} // closed: let what runs finish, start nothing more but Finally of scopes that have begun; nil: never
 	DryRun    bool            // only look
 	Rollback  Rollback
-	LookAhead bool // precheck all nodes side by side, and run only those that differ or come after a change
+	LookAhead bool // precheck all nodes side by side but those around scopes, and run only those that differ or come after a change
 	// Impatient marks the context of a look ahead, at what may not be there yet. nil: not at all.
 	Impatient func(context.Context) context.Context
 	Limits    Limits
@@ -162,7 +162,7 @@ func (r *run) prepare() error {
 			r.tolerant[n.Task] = r.tolerant[n.Task] || n.MaxFailures > 0
 		default:
 			r.sum.Total++
-			if r.LookAhead {
+			if r.LookAhead && !r.around(i) {
 				r.lanes[ahead].ready = append(r.lanes[ahead].ready, i)
 			}
 		}

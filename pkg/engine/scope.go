@@ -72,6 +72,17 @@ func (r *run) place(i, s int) {
 	}
 }
 
+// around reports whether a node is of Begin or End of a scope, and so does nothing but when something in that is to change.
+func (r *run) around(i int) bool {
+	role := r.g.Nodes[i].Role
+	for s := r.nodes[i].scope; s >= 0; role, s = r.scopes[s].role, r.scopes[s].parent {
+		if role == plan.RoleBegin || role == plan.RoleEnd {
+			return true
+		}
+	}
+	return false
+}
+
 // enter notes that a node of the scopes around it is run, or found right.
 func (r *run) enter(i int) {
 	for s := r.nodes[i].scope; s >= 0; s = r.scopes[s].parent {

@@ -2,6 +2,8 @@ package runner_test
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -96,6 +98,39 @@ func TestFullDiskTearsNoOther(t *testing.T) {
 			expect(t, r, "/etc/two missing", "/et file 644 root:root theirs")
 		})
 	}
+}
+
+// TestUploadFillsDisk fills, on real shells, the disk while a file comes that there was room for at first.
+func TestUploadFillsDisk(t *testing.T) {
+	for _, shell := range runnertest.Shells() {
+		t.Run(shell, func(t *testing.T) {
+			s := runnertest.NewSandbox(t, shell)
+			dir := s.Path("/opt/bin")
+			must(t, os.MkdirAll(dir, 0o755))
+			if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+				t.Skipf("a small file system is needed, and only root may mount one: %v", err)
+			}
+			t.Cleanup(func() { must(t, syscall.Unmount(dir, 0)) })
+			s.Put("/opt/bin/tool", "old", 0o755)
+			text := strings.Repeat("0123456789", 50_000)
+			u := upload("/opt/bin/tool", text)
+			u.Data = io.MultiReader(strings.NewReader(text[:100_000]), filling(filepath.Join(dir, "ballast")), strings.NewReader(text[100_000:]))
+			if err := s.Runner().Upload(t.Context(), u); status(err) != 74 || !strings.Contains(err.Error(), "No space left on device") {
+				t.Errorf("got %v", err)
+			}
+			expect(t, s.Runner(), "/opt/bin/tool file 755 root:root old", "/opt/bin/.tool.kubexm.* missing")
+		})
+	}
+}
+
+// filling is a reader of nothing that fills the disk of a file.
+type filling string
+
+func (f filling) Read([]byte) (int, error) {
+	if err := os.WriteFile(string(f), make([]byte, 2<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		return 0, fmt.Errorf("the disk is not full: %w", err)
+	}
+	return 0, io.EOF
 }
 
 // TestUndo takes back some of what is in the ledger, and the rest later.

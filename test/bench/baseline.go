@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
@@ -21,15 +22,15 @@ import (
 	"github.com/kubexm/kubexm/test/testbed"
 )
 
-// baseline is baseline.sh with what it needs.
+// baseline is what the scripts need.
 type baseline struct {
 	environment []string
 }
 
-// run makes the cluster by hand.
-func (b *baseline) run(ctx context.Context) (used, error) {
-	cmd := exec.CommandContext(ctx, "bash", "test/bench/baseline.sh")
-	cmd.Env = append(os.Environ(), b.environment...)
+// run runs a script: baseline makes the cluster by hand, rolling changes it.
+func (b *baseline) run(ctx context.Context, script string, more ...string) (used, error) {
+	cmd := exec.CommandContext(ctx, "bash", "test/bench/"+script+".sh")
+	cmd.Env = slices.Concat(os.Environ(), b.environment, more)
 	return measure(cmd)
 }
 

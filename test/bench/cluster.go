@@ -80,7 +80,7 @@ func (b *bench) create(ctx context.Context) ([]figure, error) {
 func (b *bench) createRow(ctx context.Context, of making, conf string, base *baseline) (figure, error) {
 	var ours, theirs []made
 	script := func() (m made, err error) {
-		m.used, err = base.run(ctx)
+		m.used, err = base.run(ctx, "baseline")
 		return m, err
 	}
 	program := func() (made, error) { return b.kubexm(ctx, b.workdir(), "create", "cluster", "-f", conf) }
@@ -131,51 +131,6 @@ func (b *bench) createRow(ctx context.Context, of making, conf string, base *bas
 		fmt.Sprintf("The median runs: script %s; kubexm %s. Round trips: %s.", hand, mine, trips(mine.RoundTrips)),
 		"Critical path of the median run:\n"+legs(mine.path))
 	return f, nil
-}
-
-// rerun measures a run that finds nothing to do on five nodes.
-func (b *bench) rerun(ctx context.Context) ([]figure, error) {
-	if err := b.components(ctx); err != nil {
-		return nil, err
-	}
-	var figures []figure
-	for row := 1; row <= 2; row++ {
-		if err := b.fresh(ctx, 5); err != nil {
-			return nil, err
-		}
-		conf, err := b.configure(5, row)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := b.prepare(ctx, conf, row); err != nil {
-			return nil, err
-		}
-		if _, err := b.kubexm(ctx, b.workdir(), "create", "cluster", "-f", conf); err != nil {
-			return nil, err
-		}
-		var runs []made
-		for range 2*b.rounds + 1 {
-			run, err := b.kubexm(ctx, b.workdir(), "create", "cluster", "-f", conf)
-			if err != nil {
-				return nil, err
-			}
-			if run.Summary.OK != run.Summary.Total {
-				return nil, fmt.Errorf("a second run changed something: %+v", run.Summary)
-			}
-			runs = append(runs, run)
-		}
-		mine := median(runs, func(m made) time.Duration { return m.wall })
-		figures = append(figures, figure{
-			what: fmt.Sprintf("nothing to do, 5 nodes, row %d", row), kubexm: seconds(mine.wall), goal: "<= 3 s", missed: mine.wall > 3*time.Second,
-			notes: []string{
-				fmt.Sprintf("All rounds: %s; processor time %s.", walls(runs), seconds(mine.cpu)),
-				fmt.Sprintf("Of it %s to start, connect, gather facts and plan, and %s for %d steps. Round trips: %s.",
-					seconds(mine.wall-mine.Elapsed), seconds(mine.Elapsed), mine.Summary.Total, trips(mine.RoundTrips)),
-				"Critical path of the median run:\n" + legs(mine.path),
-			},
-		})
-	}
-	return figures, nil
 }
 
 // fresh makes new nodes, forgets what kubexm knows of the old ones, and makes sure

@@ -60,7 +60,7 @@ echo "$one|$rest"`,
 	`printf 'beta two\nno\n' >p; grep -vxF -f p a; grep -xF -f p a; : >e; grep -F -f e a; echo $?; grep -vF -f e a`,
 	`cut -d' ' -f2 a; cut -d: -f1 a; cut -d' ' -f2- a; sort -r a; printf 'b\na\nb\n' | sort -u; printf 'a\na\nb\n' | uniq; wc -l a; wc -l <a; wc -c <a`,
 	`sed -n '/^a.*one/p' a; sed -i 's/^[^b].*one/# &/' a; cat a; echo; sed -n '/zzz/p' a; sed -i 's/x/y/' nope; echo $?`,
-	`printf abc | sha256sum; sha256sum a nope 2>/dev/null; echo $?; echo x | tee t; cat t; cmp -s a a; echo $?; cmp -s a t; echo $?; cmp -s a nope; echo $?`,
+	`printf abc | sha256sum; sha256sum a nope 2>/dev/null; echo $?; echo x | tee t; echo y | tee -a t; cat t; cmp -s a a; echo $?; cmp -s a t; echo $?; cmp -s a nope; echo $?`,
 	`id -u; id -un; id nosuch >/dev/null; echo $?; [ "$(date +%s)" -gt 1000000 ]; echo $?; printf 'a b\n' | while read -r x y; do echo "$y $x"; done`,
 }
 

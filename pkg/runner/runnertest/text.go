@@ -375,12 +375,12 @@ func tr(c *Call) int {
 }
 
 func tee(c *Call) int {
-	_, files, ok := c.opts("", "")
+	o, files, ok := c.opts("a", "")
 	if !ok || len(files) != 1 {
 		return c.Unknown()
 	}
 	b, _ := c.input(nil)
-	f, err := c.create(c.path(files[0]), 0o666&^c.Umask, true)
+	f, err := c.create(c.path(files[0]), 0o666&^c.Umask, o["a"] == "")
 	if err == nil {
 		_, err = f.Write(b)
 	}

@@ -5,8 +5,8 @@
 # believed while size, change time and inode are still the same, so that looking again costs no reading of hundreds of
 # megabytes. A part may go away meanwhile: its connection was lost, its script goes on.
 C=$S/sums
-hash() {
-	if command -v openssl >/dev/null; then h=$(openssl dgst -sha256 -r "$1"); else h=$(sha256sum "$1"); fi
+hash() { # [PATH]: else standard input
+	if command -v openssl >/dev/null; then h=$(openssl dgst -sha256 -r "$@"); else h=$(sha256sum "$@"); fi
 	echo "${h%% *}"
 }
 sums() { # PATH...

@@ -14,15 +14,17 @@ room() { # DIRECTORY KIB
 
 # take takes the content of a path, or what is missing of it behind a part; whatever fails leaves no half file. A
 # program that another script holds open, half, could not be run (ETXTBSY): this, too, is why each has a file of its own.
+# The checksum is taken of what goes into the file, as it comes: it costs no time after the transfer.
 take() { # PATH SIZE SHA256 MODE PART SIZE-OF-PART
 	keep "$1"
 	temp "$1" "$5" "$6"
-	bytes $(($2 - $6)) >>"$t" || drop $?
+	h=$({ if [ "$6" != 0 ]; then head -c "$6" "$t"; fi; bytes $(($2 - $6)) | tee -a "$t" || rm -f "$t"; } | hash)
+	[ -f "$t" ] || exit 74 # tee has said why
 	sized "$2" "$1" || exit $?
 	{ right "$1" "$3" && chmod "$4" "$t" && safe "$t" && replaced "$@" && mv -fT "$t" "$1"; } || drop $?
 	mkdir -p "$C${1%/*}"; echo "$h $(stat -c '%s %z %i' "$1")" >"$C$1"
 }
-right() { h=$(hash "$t"); [ "$h" = "$2" ] || { echo "checksum of $1 on the host is $h, want $2" >&2; return 65; }; }
+right() { [ "$h" = "$2" ] || { echo "checksum of $1 on the host is $h, want $2" >&2; return 65; }; }
 
 # twin makes one file of the content and the permissions of another, which are not written to any more.
 twin() { rm -f "$2"; ln "$1" "$2" 2>/dev/null || { cp -a "$1" "$2" && safe "$2"; }; }
