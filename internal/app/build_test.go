@@ -79,7 +79,7 @@ func builds(t *testing.T, w *world) {
 	w.must(os.WriteFile(conf, append(slices.Clone(was), "debug = true\n"...), 0o600))
 	w.must(os.WriteFile(filepath.Join(dir, "node2/etc/mine"), nil, 0o600))
 	w.must(os.Remove(filepath.Join(dir, "node1/etc/systemd/system/containerd.service")))
-	refused("node1: /etc/systemd/system/containerd.service is missing", "node1: /etc/containerd/config.toml differs", "debug = true", "node2: /etc/mine is not part of it any more")
+	refused("node1: /etc/systemd/system/containerd.service is missing", "node1: /etc/containerd/config.toml differs", "debug = true", "node2: /etc/mine is no longer part of it")
 	build(true, false)
 	secret := filepath.Join(dir, "node1/etc/crictl.yaml") // as if it had been one
 	w.must(errors.Join(os.Remove(secret), os.WriteFile(secret, []byte("token: s3cret\n"), 0o600)))
@@ -89,7 +89,7 @@ func builds(t *testing.T, w *world) {
 	build(true, false)
 	w.must(os.Mkdir(filepath.Join(dir, "node9"), 0o700))
 	w.records(func(_ string, st store.Store) { w.must(st.KeepBuilt([]string{"node1", "node9", "objects"})) })
-	refused("node9: was built, and is no host")
+	refused("node9: was built, but is no longer a host")
 	build(true, false)
 	if _, err := os.Stat(filepath.Join(dir, "node9")); err == nil {
 		t.Error("what was built for a host that is gone stays")

@@ -51,7 +51,7 @@ func TestHarbor(t *testing.T) {
 		w.configure(strings.Replace(row(t, "harbor"), "{type: harbor}", "{type: harbor, auth: {registry.kubexm.local: {username: admin, password: another}}}", 1))
 		a = w.attempt(t.Context())
 		_, err = a.create()
-		if told := a.told(err); !strings.Contains(told, "does not let user admin in") || !strings.Contains(told, "last log lines of harbor:") || strings.Contains(told, "another") {
+		if told := a.told(err); !strings.Contains(told, "refuses user admin") || !strings.Contains(told, "last log lines of harbor:") || strings.Contains(told, "another") {
 			t.Errorf("with another password:\n%s", told)
 		}
 		w.configure(strings.Replace(row(t, "harbor"), "type: harbor", "type: registry", 1))

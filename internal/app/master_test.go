@@ -50,7 +50,7 @@ func firstMasterDown(t *testing.T, w *world, config string) {
 	back := w.lose("node1")
 
 	_, _, err = w.applyTo(t, false)
-	if err == nil || !strings.Contains(err.Error(), "host node1: ") || !strings.Contains(fault.Advice(err), "to go on without hosts that are down: --allow-missing") {
+	if err == nil || !strings.Contains(err.Error(), "host node1: ") || !strings.Contains(fault.Advice(err), "to continue without hosts that are down: --allow-missing") {
 		t.Errorf("unasked: %v, advice %q", err, fault.Advice(err))
 	}
 	look := w.attempt(t.Context())

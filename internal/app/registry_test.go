@@ -124,7 +124,7 @@ func (w *world) onlyLooks(t *testing.T) {
 			return errors.Join(err, errors.New(strings.Join(a.Notices, "")))
 		},
 	} {
-		if err := use(); err == nil || !strings.Contains(err.Error(), "is not made: ") {
+		if err := use(); err == nil || !strings.Contains(err.Error(), "does not exist yet: ") {
 			t.Errorf("%s without keys: %v", name, err)
 		}
 		if _, err := os.Stat(keys[0]); !errors.Is(err, fs.ErrNotExist) {

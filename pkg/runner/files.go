@@ -29,6 +29,11 @@ type File struct {
 // `note "VERB VALUE"`, so that Restore can undo it; and `files` to write the given
 // files as WriteFiles does.
 func (r *Runner) Change(ctx context.Context, script string, files ...File) (string, error) {
+	return r.ChangeWith(ctx, "", script, files...)
+}
+
+// ChangeWith is Change with a library of shell functions at hand, which an error does not show.
+func (r *Runner) ChangeWith(ctx context.Context, library, script string, files ...File) (string, error) {
 	var out answer
 	var in io.Reader
 	functions := "files() { :; }\n"
@@ -36,7 +41,7 @@ func (r *Runner) Change(ctx context.Context, script string, files ...File) (stri
 		first, puts, data := putAll(files)
 		functions, in = filesScript+first+"files() { first; "+puts+"}\n", data
 	}
-	err := r.change(ctx, functions, script, in, &out)
+	err := r.change(ctx, functions+library, script, in, &out)
 	return strings.TrimRight(out.String(), "\n"), err
 }
 

@@ -13,6 +13,8 @@ import (
 // Command runs a shell script unless a probe succeeds, for what has no kind of its own.
 type Command struct {
 	What   string
+	Inputs string `json:",omitempty"` // of Script
+	Script string `json:"-"`          // shell functions for the others
 	Unless string // read-only script; status 0: there is nothing to do
 	Run    string // script; keep, made and note of runner.Change are at hand
 	Undo   string `json:",omitempty"` // script that takes Run back
@@ -59,7 +61,7 @@ func (c Commands) Precheck(ctx context.Context, r *runner.Runner) (*Change, erro
 func (c Commands) probes() string {
 	var look strings.Builder
 	for i, one := range c.List {
-		fmt.Fprintf(&look, "if ( %s\n) >/dev/null 2>&1; then :; else echo %d; fi\n", one.Unless, i)
+		fmt.Fprintf(&look, "if ( %s\n) >/dev/null 2>&1; then :; else echo %d; fi\n", one.Inputs+one.Script+one.Unless, i)
 	}
 	return look.String()
 }
@@ -85,7 +87,7 @@ func (c Commands) change(r *runner.Runner, out string) (*Change, error) {
 	}
 	ch := &Change{Diff: strings.TrimSuffix(diff, "\n"), Run: func(ctx context.Context) error {
 		for _, one := range todo {
-			if _, err := r.Change(ctx, one.Run); err != nil {
+			if _, err := r.ChangeWith(ctx, one.Inputs+one.Script, one.Run); err != nil {
 				return err
 			}
 		}
@@ -97,7 +99,7 @@ func (c Commands) change(r *runner.Runner, out string) (*Change, error) {
 				if one.Undo == "" {
 					continue
 				}
-				if _, err := r.Sh(ctx, one.Undo); err != nil {
+				if _, err := r.Sh(ctx, one.Inputs+one.Script+one.Undo); err != nil {
 					return err
 				}
 			}

@@ -85,69 +85,39 @@ func (p Packages) Missing(ctx context.Context, r *runner.Runner) (missing []stri
 	return missing, nil
 }
 
-// left notes a path, and those of its directories that are not there yet.
-const left = `above() { d=${1%/*}; if [ -n "$d" ] && [ ! -d "$d" ]; then above "$d"; note "dir ${1%/*}"; fi; }
-leaves() { above "$1"; keep "$1"; }
-`
-
-// dnfPlan prints the packages that dnf and yum list under "Installing", in a column that
-// begins after one blank.
-const dnfPlan = `while IFS= read -r l; do case "$l" in Installing*) on=y;; [A-Z]*) on=;; "  "*|"") ;; " "*) if [ -n "$on" ]; then l=${l# }; echo "${l%% *}"; fi;; esac; done`
-
-// add notes all packages that will come along before any does, so that they can all go
-// again, whenever the power is cut; and, should the plan have been misread, those that came.
-// What was there before is never noted, nor what others install meanwhile. What apt
-// removes to make room, as for chrony other time services, is noted as lost, unless it is ours.
-const add = `list() { %[1]s; }; was=$(list); rc=0; N='
-'
-new() { while read -r n; do case "$N$was$N" in *"$N$n$N"*) ;; *) echo "$n";; esac; done; }
-foresee() { out=$(%[2]s) && later=y && for n in $(printf '%%s\n' "$out" | grep '^Remv ' | cut -d' ' -f2); do noted "package $n" || note "lost $n" || return 1; done &&
-for n in $(printf '%%s\n' "$out" | %[3]s | new); do note "package $n" || return 1; done && settle; }
-{ foresee || { %[4]s && foresee; }; } >&2 && { %[5]s || { %[4]s && foresee && %[5]s; }; } >&2 || rc=$?
-for n in $(list | new); do note "package $n"; done; %[6]s; exit $rc`
-
-// manager is how the package manager of a host does what is asked of it.
-type manager struct {
-	plan, read string // what it would do, and the names of the packages in that
-	refresh    string // reads again what there is
-	install    string
-	after      string // at the end, whatever that is
-}
-
-// manager returns how to install packages. What comes from the store is asked of nobody else.
-func (p Packages) manager(names string) manager {
+// script has how the package manager of a host does what is asked of it. What comes from the store is asked of nobody else.
+func (p Packages) script(names string) string {
 	options, after := "", ":"
 	if p.From != nil {
 		options, after = p.storeOptions(), clearStore
 	}
-	if p.Manager != "apt" {
+	plan, read, refresh, get := "", "dnf_plan", "false", ""
+	if p.Manager == "apt" {
+		apt := "DEBIAN_FRONTEND=noninteractive apt-get" + options + " -q -o DPkg::Lock::Timeout=300"
+		plan, read = "apt-get"+options+" -s install --no-install-recommends "+names, "grep '^Inst ' | cut -d' ' -f2"
+		refresh, get = apt+" update", apt+" install -y --no-install-recommends "+names
+	} else {
 		dnf := p.Manager + options
-		return manager{"LC_ALL=C " + dnf + " --assumeno install " + names + " || true", dnfPlan, "false", dnf + " -q -y install " + names, after}
+		plan, get = "LC_ALL=C "+dnf+" --assumeno install "+names+" || true", dnf+" -q -y install "+names
 	}
-	get := "DEBIAN_FRONTEND=noninteractive apt-get" + options + " -q -o DPkg::Lock::Timeout=300"
-	return manager{
-		"apt-get" + options + " -s install --no-install-recommends " + names, "grep '^Inst ' | cut -d' ' -f2",
-		get + " update", get + " install -y --no-install-recommends " + names, after,
-	}
+	return runner.Script(scripts, "packages") + fmt.Sprintf("list() { %s; }\nplan() { %s; }\nnames() { %s; }\nrefresh() { %s; }\nget() { %s; }\nafter() { %s; }\n",
+		p.list(), plan, read, refresh, get, after)
 }
 
 func (p Packages) install(ctx context.Context, r *runner.Runner, missing []string) error {
 	names, advice := runner.Quote(missing...), "check the host's package repositories and its network (try the same command there), or install the packages by hand"
-	m := p.manager(names)
+	script := p.script(names)
 	if p.From != nil {
 		advice = "import newer packages: 'kubexm download --refresh --os " + p.From.System + " --export' on a machine with internet, then 'kubexm import'; or install them by hand"
-		if err := p.bring(ctx, r, m); err != nil {
+		if err := p.bring(ctx, r, script); err != nil {
 			return fault.Advise(fmt.Errorf("bringing %s from the store: %w", names, err), advice)
 		}
 	}
-	leaves := ""
-	if p.Leaves != nil {
-		leaves = left
-	}
+	run := ""
 	for _, path := range p.Leaves {
-		leaves += "leaves " + runner.Quote(path) + "\n"
+		run += "leaves " + runner.Quote(path) + "\n"
 	}
-	if _, err := r.Change(ctx, leaves+fmt.Sprintf(add, p.list(), m.plan, m.read, m.refresh, m.install, m.after)); err != nil {
+	if _, err := r.ChangeWith(ctx, script, run+"install_packages"); err != nil {
 		return fault.Advise(fmt.Errorf("installing %s: %w", names, err), advice)
 	}
 	return nil

@@ -35,16 +35,10 @@ func (p Packages) storeOptions() string {
 // keptStore is where a host keeps packages of the store that it may want again: see runner.Restore.
 const keptStore = runner.StateDir + "/lost"
 
-// changed prints, of what dnf or yum list, also the packages that come in another version.
-var changed = strings.Replace(dnfPlan, "Installing*", "Installing*|Upgrading*|Updating*|Downgrading*", 1)
-
-// aptPlan prints what apt-get -s lists, but for what goes that kubexm has installed itself.
-const aptPlan = `while read -r what name more; do if [ "$what" != Remv ] || ! noted "package $name"; then echo "$what $name $more"; fi; done`
-
 // bring lays on the host the index of what the store has, lets the package manager tell what it would
 // take of it, and brings just that: each package crosses once, checked on both sides. What
 // would have to make room comes along, too, and is kept.
-func (p Packages) bring(ctx context.Context, r *runner.Runner, m manager) (err error) {
+func (p Packages) bring(ctx context.Context, r *runner.Runner, script string) (err error) {
 	index, err := p.From.Index(storeDir)
 	if err != nil {
 		return err
@@ -61,12 +55,12 @@ func (p Packages) bring(ctx context.Context, r *runner.Runner, m manager) (err e
 			err = errors.Join(err, failed)
 		}
 	}()
-	refresh, read := m.refresh+" >&2", aptPlan
+	refresh, read := "refresh >&2", "apt_plan"
 	if p.Manager != "apt" { // it refreshes by itself
-		refresh, read = ":", changed
+		refresh, read = ":", "dnf_plan y"
 	}
-	out, err := r.Change(ctx, clearStore+"\nfiles\nmkdir -p "+storeDir+"/lists/partial "+storeDir+"/cache/archives/partial\n"+
-		refresh+"\nout=$("+m.plan+")\nprintf '%s\\n' \"$out\" | "+read+"\n", files...)
+	out, err := r.ChangeWith(ctx, script, clearStore+"\nfiles\nmkdir -p "+storeDir+"/lists/partial "+storeDir+"/cache/archives/partial\n"+
+		refresh+"\nout=$(plan)\nprintf '%s\\n' \"$out\" | "+read+"\n", files...)
 	if err != nil {
 		return err
 	}

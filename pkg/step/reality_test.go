@@ -16,7 +16,7 @@ import (
 // and the same diff again after a rollback.
 func TestKindsOnRealShells(t *testing.T) {
 	needs := []string{"service", "packages", "modules"}
-	for _, shell := range []string{"dash", "bash"} {
+	for _, shell := range runnertest.Shells() {
 		t.Run(shell, func(t *testing.T) {
 			t.Parallel()
 			for name, k := range kinds {
@@ -68,7 +68,7 @@ func TestServiceStateOnRealShells(t *testing.T) {
 	}
 	text, _ := h.Get(dropIn)
 	digest := strings.TrimSpace(text[strings.Index(text, "KUBEXM_DIGEST="):])
-	for _, shell := range []string{"dash", "bash"} {
+	for _, shell := range runnertest.Shells() {
 		for env, current := range map[string]bool{digest: true, "KUBEXM_DIGEST=0ld": false, "OTHER=1": false} {
 			s := runnertest.NewSandbox(t, shell)
 			process := exec.CommandContext(t.Context(), "sleep", "600")

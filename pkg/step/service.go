@@ -2,6 +2,7 @@ package step
 
 import (
 	"context"
+	"embed"
 	"fmt"
 	"maps"
 	"slices"
@@ -62,18 +63,13 @@ func (s Service) Owns() ([]string, error) {
 	return append(pathsOf(files), "unit "+s.Name, "service "+s.Name), err
 }
 
-// state asks systemd and the running process, which is systemd itself, with another
-// environment or none, for a moment after the start: systemd waits for the program
-// only with Type=exec, unknown before version 240. (And systemctl before 230 has no
-// --value.) A program that writes its title over its environment has that in a file,
-// see Unit.Titled. What systemd holds of the unit is told by the digest in there, too:
-// NeedDaemonReload of systemd 257 is "yes" for all units when any has been enabled.
-const state = `systemctl show %[1]s -p ActiveState,LoadState,UnitFileState,Environment,MainPID
-p=$(systemctl show %[1]s -p MainPID); p=${p#*=}; i=0; env=
-while [ "${p:-0}" -gt 0 ] && [ $i -lt 40 ] && exe=$(readlink "/proc/$p/exe"); do
-env=$(tr '\0' '\n' <"/proc/$p/environ"); case $exe in */systemd|*/systemd-executor) env= ;; esac
-if [ -n "$env" ]; then break; fi; i=$((i+1)); sleep 0.05
-done; if [ -n "$env" ] && [ -e /run/kubexm-%[1]s/environ ]; then env=$(cat /run/kubexm-%[1]s/environ); fi; printf '%%s\n' "$env" | grep KUBEXM_DIGEST; true`
+//go:embed scripts/*.sh
+var scripts embed.FS
+
+// script asks systemd and the process about the service, and starts it.
+func (s Service) script() string {
+	return runner.Inputs("UNIT", s.Name) + runner.Script(scripts, "service")
+}
 
 // Precheck looks at the unit files, at systemd and at the running process.
 func (s Service) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
@@ -81,7 +77,7 @@ func (s Service) Precheck(ctx context.Context, r *runner.Runner) (*Change, error
 	if err != nil {
 		return nil, err
 	}
-	look := fmt.Sprintf(state, runner.Quote(s.Name))
+	look := s.script() + "state"
 	for _, f := range s.Hold {
 		look += "; if [ ! -e " + runner.Quote(f) + " ]; then echo held=yes; fi"
 	}
@@ -133,14 +129,6 @@ func (s Service) Precheck(ctx context.Context, r *runner.Runner) (*Change, error
 	}, nil
 }
 
-// bring lets systemd know of the unit and its files, and start it. Reading all units
-// again takes long; systemd reads one that it does not hold by itself. One that it holds may
-// have been edited, the digest being left. A service that is enabled
-// because kubexm has installed its package is no older than kubexm.
-const bring = `noted %[4]s || if noted %[5]s; then note %[4]s; else note %[1]s; fi; files; systemctl -q --no-reload enable %[2]s
-case %[7]s$(systemctl show %[2]s -p Environment) in new*KUBEXM_DIGEST=%[6]s*) ;; *) systemctl daemon-reload;; esac
-systemctl reset-failed %[2]s 2>/dev/null || true; systemctl %[3]s %[2]s`
-
 func (s Service) run(ctx context.Context, r *runner.Runner, g gap, digest string, was map[string]string, held bool) error {
 	// Noted first, so that Restore knows of the unit whatever happens next; as a new unit
 	// also when an earlier run has enabled it.
@@ -154,11 +142,9 @@ func (s Service) run(ctx context.Context, r *runner.Runner, g gap, digest string
 	if held {
 		act = "try-restart"
 	}
-	n := runner.Quote(s.Name)
-	script := fmt.Sprintf(bring, runner.Quote(verb+" "+s.Name), n, act, runner.Quote("unit "+s.Name), runner.Quote("package "+s.Name), digest, known)
-	if _, err := r.Change(ctx, script, g.put...); err != nil {
+	if _, err := r.ChangeWith(ctx, s.script(), "start "+runner.Quote(verb, act, digest, known), g.put...); err != nil {
 		err = fmt.Errorf("%w\n%s", err, Journal(ctx, r, s.Name))
-		return fault.Advise(err, "look at the host: journalctl -u "+n+"; --no-rollback keeps everything as it is")
+		return fault.Advise(err, "look at the host: journalctl -u "+runner.Quote(s.Name)+"; --no-rollback keeps everything as it is")
 	}
 	return nil
 }

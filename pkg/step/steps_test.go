@@ -151,7 +151,7 @@ func TestPackagesOfOthers(t *testing.T) {
 
 // TestPackageScriptsOnRealShells lists this machine's packages.
 func TestPackageScriptsOnRealShells(t *testing.T) {
-	for _, shell := range []string{"dash", "bash"} {
+	for _, shell := range runnertest.Shells() {
 		r := runnertest.NewSandbox(t, shell).Runner()
 		if out, err := r.Sh(t.Context(), "command -v dpkg-query"); err != nil || out == "" {
 			t.Skip("this machine has no dpkg")

@@ -2,6 +2,7 @@ package distro
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"net/url"
@@ -12,23 +13,8 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner"
 )
 
-// askApt lets apt tell what it would fetch for a machine without any package. It keeps this
-// machine's settings of how to reach servers, and none of its sources, keys, pins and architectures. Sources come by
-// standard input: where they are served may be nobody's to know.
-const askApt = `command -v apt-get >/dev/null || exit 71
-[ -r %[1]s ] || exit 72
-T=$(mktemp -d) || exit 1
-trap 'rm -rf "$T"' EXIT; trap 'exit 143' TERM INT
-chmod 755 "$T"; mkdir -p "$T/state/lists/partial" "$T/cache/archives/partial"; : >"$T/status"
-(umask 077; cat >"$T/sources.list")
-cat >"$T/apt.conf" <<END
-Dir::State "$T/state"; Dir::State::status "$T/status"; Dir::Cache "$T/cache";
-Dir::Etc::SourceList "$T/sources.list"; Dir::Etc::SourceParts "/dev/null"; Dir::Etc::Trusted "/dev/null"; Dir::Etc::TrustedParts "/dev/null";
-` + noPins + `APT::Architecture "%[2]s"; APT::Architectures "%[2]s"; APT::Update::Error-Mode "any"; Acquire::http::Proxy::127.0.0.1 "DIRECT"; Acquire::Retries "3"; Acquire::ForceHash "SHA256";
-` + clearHooks + `END
-apt-get -c "$T/apt.conf" -qq update >&2 || exit
-for names in %[3]s; do apt-get -c "$T/apt.conf" -qq -y --no-install-recommends --print-uris install $names || exit; done
-`
+//go:embed scripts/*.sh
+var scripts embed.FS
 
 // makesRoom are packages that go where another one comes, as Debian has one time service at a time. They are taken
 // along: hosts that had them get them again when the cluster is deleted.
@@ -45,7 +31,8 @@ func (s System) resolveDebs(ctx context.Context, here *runner.Runner, arch strin
 			together = append(together, gone)
 		}
 	}
-	out, err := here.User(ctx, fmt.Sprintf(askApt, runner.Quote(s.keys.file), arch, runner.Quote(together...)), strings.NewReader(strings.Join(lines, "\n")+"\n"))
+	script := runner.Inputs("KEYS", s.keys.file, "ARCH", arch, "CONF", noPins+clearHooks) + "set -- " + runner.Quote(together...) + "\n" + runner.Script(scripts, "apt")
+	out, err := here.User(ctx, script, strings.NewReader(strings.Join(lines, "\n")+"\n"))
 	if err != nil {
 		return nil, toolError(err, "apt-get", "apt", s.keys)
 	}

@@ -13,21 +13,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner"
 )
 
-// askDnf lets dnf tell what it would fetch for a machine without any package, and then prints the
-// lists of packages that it has read for that, as they have the checksums. It keeps this machine's
-// settings of how to reach servers (dnf.conf(5)), and none of its repositories.
-const askDnf = `command -v dnf >/dev/null && dnf -q download --help >/dev/null 2>&1 || exit 71
-T=$(mktemp -d) || exit 1
-trap 'rm -rf "$T"' EXIT; trap 'exit 143' TERM INT
-mkdir "$T/root" "$T/repos" "$T/out"
-cat >"$T/repos/release.repo"
-if grep -q '^proxy=' "$T/repos/release.repo"; then no_proxy=${no_proxy:-${NO_PROXY:-}}; case $no_proxy in '*') ;; *) export no_proxy="${no_proxy:+$no_proxy,}127.0.0.1";; esac; fi
-cd "$T/out" && dnf -q -y --installroot "$T/root" --releasever %[1]s --forcearch %[2]s --setopt=reposdir="$T/repos" --setopt=cachedir="$T/cache" \
---setopt=zchunk=False --setopt=excludepkgs='*.i?86' download --resolve --alldeps --url %[3]s >"$T/urls" || exit
-cat "$T/urls"
-find "$T/cache" -name '*-primary.xml*' | while read -r f; do printf '\n= %%s %%s\n' "${f#"$T/cache/"}" "$(wc -c <"$f")"; cat "$f"; done
-`
-
 func (s System) resolveRPMs(ctx context.Context, here *runner.Runner, arch string, names, sources []string) ([]File, error) {
 	var repos strings.Builder
 	for i, src := range sources {
@@ -37,7 +22,8 @@ func (s System) resolveRPMs(ctx context.Context, here *runner.Runner, arch strin
 		}
 		fmt.Fprintf(&repos, "[source%d]\nname=source%[1]d\nbaseurl=%s\nenabled=1\ngpgcheck=0\nskip_if_unavailable=0\nmodule_hotfixes=1\n%s", i, src, proxy)
 	}
-	out, err := here.User(ctx, fmt.Sprintf(askDnf, s.Version, rpmArch(arch), runner.Quote(names...)), strings.NewReader(repos.String()))
+	script := runner.Inputs("RELEASE", s.Version, "ARCH", rpmArch(arch)) + "set -- " + runner.Quote(names...) + "\n" + runner.Script(scripts, "dnf")
+	out, err := here.User(ctx, script, strings.NewReader(repos.String()))
 	if err != nil {
 		return nil, toolError(err, "dnf with its command download", "dnf and dnf-plugins-core", keyring{})
 	}

@@ -52,13 +52,10 @@ func hosts(c *cluster.Cluster, endpoint string, former ...string) step.Block {
 // PodHosts turns the name of the endpoint in the copies of /etc/hosts that pods on the host's network have: the kubelet makes a
 // copy when it starts a container. It is a file that is mounted, so that it is written in place, and no container restarts.
 func PodHosts(c *cluster.Cluster, host string) step.Step {
-	name, line := c.Spec.LoadBalancer.Domain, c.EndpointIP(host)+" "+c.Spec.LoadBalancer.Domain
-	stale := fmt.Sprintf(`stale() { for f in /var/lib/kubelet/pods/*/etc-hosts; do if grep -qs ' %s$' "$f" && ! grep -qxF '%s' "$f"; then echo "$f"; fi; done; }
-`, name, line)
 	return step.Command{
 		What:   "pods know the API server",
-		Unless: stale + `[ -z "$(stale)" ]`,
-		Run:    stale + fmt.Sprintf(`stale | while read -r f; do t=$(sed 's/^[0-9.]* %s$/%s/' "$f"); printf '%%s\n' "$t" >"$f"; done`, name, line),
+		Inputs: runner.Inputs("NAME", c.Spec.LoadBalancer.Domain, "ADDRESS", c.EndpointIP(host)), Script: script("pods"),
+		Unless: `[ -z "$(stale)" ]`, Run: "renew",
 	}
 }
 
@@ -82,15 +79,10 @@ func hostLines(c *cluster.Cluster, endpoint string, former ...string) []byte {
 
 // SwapOff turns swap off now and in /etc/fstab; a kubelet does not start with it.
 func SwapOff() step.Command {
-	const active = `sed -n '/^[^#].*[[:space:]]swap[[:space:]]/p' /etc/fstab`
 	return step.Command{
-		What:   "swap off",
-		Unless: `[ "$(wc -l </proc/swaps)" -le 1 ] && { [ ! -f /etc/fstab ] || [ -z "$(` + active + `)" ]; }`,
-		Run: `while read -r dev type rest; do case "$dev" in /*) note "swap $dev"; swapoff "$dev";; esac; done </proc/swaps
-if [ -f /etc/fstab ] && [ -n "$(` + active + `)" ]; then note 'fstab /etc/fstab'; sed -i 's/^[^#].*[[:space:]]swap[[:space:]]/# kubexm: &/' /etc/fstab; fi`,
+		What: "swap off", Script: script("swap"),
+		Unless: "is_off", Run: "turn_off", Undo: "turn_on",
 		Makes: []string{"fstab /etc/fstab"},
-		Undo: `if [ -f /etc/fstab ]; then sed -i 's/^# kubexm: //' /etc/fstab; fi
-while read -r verb dev; do if [ "$verb" = swap ]; then swapon "$dev" || true; fi; done <` + runner.StateDir + "/ledger",
 	}
 }
 

@@ -345,7 +345,7 @@ func TestOnRealShells(t *testing.T) {
 	if _, err := os.Stat("/usr/share/zoneinfo/Europe/Berlin"); err == nil {
 		steps = append(steps, host.Zone(c)...)
 	}
-	for _, shell := range []string{"dash", "bash"} {
+	for _, shell := range runnertest.Shells() {
 		t.Run(shell, func(t *testing.T) {
 			s := runnertest.NewSandbox(t, shell)
 			for p, text := range map[string]string{

@@ -100,14 +100,9 @@ func Zone(c *cluster.Cluster) []step.Step {
 	if zone == "" {
 		return nil
 	}
-	z := runner.Quote(zone)
 	return []step.Step{step.Command{
-		What:   "time zone " + zone,
-		Unless: `case "$(readlink /etc/localtime)" in */zoneinfo/` + z + `) ;; *) exit 1;; esac; [ ! -f /etc/timezone ] || [ "$(cat /etc/timezone)" = ` + z + ` ]`,
-		Run: `if [ ! -e /usr/share/zoneinfo/` + z + ` ]; then echo "no time zone "` + z + `" in /usr/share/zoneinfo (Debian 13 and Ubuntu 24.04 have old names in tzdata-legacy)" >&2; exit 1; fi
-keep /etc/localtime; ln -sfT ../usr/share/zoneinfo/` + z + ` /etc/localtime.kubexm; mv -fT /etc/localtime.kubexm /etc/localtime
-if [ -f /etc/timezone ]; then keep /etc/timezone; echo ` + z + ` >/etc/timezone.kubexm; mv -fT /etc/timezone.kubexm /etc/timezone; fi`,
+		What: "time zone " + zone, Inputs: runner.Inputs("ZONE", zone), Script: script("zone"),
+		Unless: "is_set", Run: "set_zone", Undo: "put_back /etc/localtime /etc/timezone",
 		Makes: []string{"path /etc/localtime", "path /etc/timezone"},
-		Undo:  putBack("/etc/localtime", "/etc/timezone"),
 	}}
 }

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	_ "embed"
+	"embed"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -121,7 +121,7 @@ func (p Pods) String() string { return "static pods of " + p.What }
 
 // Precheck reads the manifests and asks the processes, in one round trip.
 func (p Pods) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
-	look, paths := podScript, []string{Done}
+	look, paths := runner.Script(scripts, "pods"), []string{Done}
 	for _, ph := range phases {
 		if p.Digests[ph.pod] != "" {
 			look += "running " + ph.process + " | while read -r d; do echo " + ph.pod + " \"$d\"; done\n"
@@ -160,8 +160,11 @@ func (p Pods) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 	}
 	return &step.Change{
 		Diff: text.String(), Restarts: restarts,
-		Run:      func(ctx context.Context) error { return p.renew(ctx, r, differ) },
-		Rollback: func(ctx context.Context) error { _, err := r.Sh(ctx, p.inputs()+podScript+"back"); return err },
+		Run: func(ctx context.Context) error { return p.renew(ctx, r, differ) },
+		Rollback: func(ctx context.Context) error {
+			_, err := r.Sh(ctx, p.inputs()+runner.Script(scripts, "pods")+"back")
+			return err
+		},
 	}, nil
 }
 
@@ -190,13 +193,13 @@ func (p Pods) gap(pod string, files map[string]runner.File, out string) (text st
 
 func manifest(pod string) string { return manifestDir + "/" + pod + ".yaml" }
 
-//go:embed scripts/pods.sh
-var podScript string
+//go:embed scripts/*.sh
+var scripts embed.FS
 
 // inputs are those of the script.
 func (p Pods) inputs() string {
-	return fmt.Sprintf("M=%s K=%s NAME=%s DETOUR=%s CONFIG=%s PHASE='%s init phase'\n",
-		manifestDir, madeDir, runner.Quote(p.Name), runner.Quote(p.Detour), configPath, strings.TrimSpace(exclusive))
+	return runner.Inputs("M", manifestDir, "K", madeDir, "NAME", p.Name, "DETOUR", p.Detour, "CONFIG", configPath,
+		"PHASE", strings.TrimSpace(exclusive)+" init phase")
 }
 
 // renew has kubeadm make manifests again, and waits until their processes were started from them. Pods that do not work
@@ -227,8 +230,8 @@ func (p Pods) renew(ctx context.Context, r *runner.Runner, differ []string) erro
 	if p.Behind != nil || slices.Contains(differ, apiServer) {
 		detour = "detour\n"
 	}
-	script := p.inputs() + podScript + save.String() + detour + stop.String() + renew.String() + wait.String() + "rm -rf $K/old"
-	if _, err := r.Change(ctx, script); err != nil {
+	script := save.String() + detour + stop.String() + renew.String() + wait.String() + "rm -rf $K/old"
+	if _, err := r.ChangeWith(ctx, p.inputs()+runner.Script(scripts, "pods"), script); err != nil {
 		for _, pod := range differ {
 			err = fmt.Errorf("%w\n%s", err, lastLog(context.WithoutCancel(ctx), r, pod))
 		}
