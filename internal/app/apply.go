@@ -22,6 +22,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/pipeline"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/util/durable"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
@@ -382,13 +383,14 @@ func (p past) why(ctx context.Context, s *site, n *plan.Node) string {
 // away says for how long the API may be away while services are restarted.
 func (s *site) away(restarts []Restart) string {
 	servers := slices.ContainsFunc(restarts, func(r Restart) bool { return slices.Contains([]string{"kube-apiserver", "etcd"}, r.Service) })
+	c := s.cluster
+	vip := plugin.VIPOf(c.Spec)
 	var balancers []string
 	for _, r := range restarts {
-		if slices.Contains([]string{"haproxy", "nginx", "keepalived", "kube-vip"}, r.Service) {
+		if slices.Contains([]string{plugin.ProxyOf(c.Spec).Unit, vip.Unit}, r.Service) {
 			balancers = append(balancers, r.Service)
 		}
 	}
-	c := s.cluster
 	switch {
 	case !servers && balancers == nil:
 		return ""
@@ -396,8 +398,8 @@ func (s *site) away(restarts []Restart) string {
 		return "until its only API server is back: about 10 s"
 	case c.Balancer() == "" && servers:
 		return "for workers, which all ask " + c.FirstMaster() + ", until its API server is back: about 10 s; elsewhere for one request"
-	case c.Balancer() == "kube-vip":
-		return "until kube-vip has moved the address: at most 10 s"
+	case vip.Pod:
+		return "until " + vip.Name + " has moved the address: at most 10 s"
 	case balancers != nil:
 		return "while " + strings.Join(balancers, " and ") + " restarts: about 2 s, one machine at a time"
 	}

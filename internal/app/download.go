@@ -16,6 +16,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/pipeline"
 	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/runner"
@@ -136,8 +137,8 @@ func (u *use) selected(sel *Selection) ([]*v1alpha1.Cluster, error) {
 	}
 	var all []*v1alpha1.Cluster
 	for _, v := range sel.Kubernetes {
-		for _, kind := range kinds {
-			conf, _, err := config.Parse("", []byte(anyHosts+kind.hosts+fmt.Sprintf(anyCluster, v)+kind.rest))
+		for _, kind := range kinds(v) {
+			conf, _, err := config.Parse("", []byte(anyCluster+kind))
 			if wrong, ok := errors.AsType[config.Errors](err); ok { // of the version: the rest is ours
 				err = fault.Exit(fault.Advise(fmt.Errorf("--k8s %s: %s", v, wrong[0].Msg), "give --k8s versions like "+config.DefaultKubernetes()), fault.ExitUsage)
 			}
@@ -154,9 +155,9 @@ func (u *use) selected(sel *Selection) ([]*v1alpha1.Cluster, error) {
 	return all, nil
 }
 
-// anyHosts and anyCluster, with each of kinds, need all that any cluster of a version may need,
+// anyCluster, of each of kinds, needs all that any cluster of a version may need,
 // in the versions that configurations have by default; and, where these name a system, its packages.
-const anyHosts = `apiVersion: kubexm.io/v1alpha1
+const anyCluster = `apiVersion: kubexm.io/v1alpha1
 kind: Cluster
 metadata: {name: kubernetes}
 spec:
@@ -165,21 +166,25 @@ spec:
   - {name: node2, address: 192.0.2.2, roles: [master, etcd]}
   - {name: node3, address: 192.0.2.3, roles: [master, etcd]}
   - {name: node4, address: 192.0.2.4, roles: [worker, registry]}
+  - {name: node5, address: 192.0.2.5, roles: [loadbalancer]}
+  system: {ntpServers: [node1], timezone: UTC}
 `
 
-const anyCluster = `  network: {plugin: flannel}
-  system: {ntpServers: [node1], timezone: UTC}
-  kubernetes: {version: %q, type: `
-
-var kinds = []struct{ hosts, rest string }{
-	{rest: "kubeadm}\n  etcd: {type: kubeadm}\n  loadBalancer: {mode: internal, internal: {type: haproxy}}\n"},
-	{rest: "kubeadm}\n  etcd: {type: kubeadm}\n  loadBalancer: {mode: internal, internal: {type: nginx}}\n"},
-	{rest: "kubexm}\n  etcd: {type: kubexm}\n  loadBalancer: {mode: kube-vip, vip: 192.0.2.100}\n"},
-	{rest: "kubexm}\n  etcd: {type: kubexm}\n  loadBalancer: {mode: internal, internal: {type: nginx}}\n"},
-	{
-		"  - {name: node5, address: 192.0.2.5, roles: [loadbalancer]}\n",
-		"kubexm, proxyMode: ipvs}\n  etcd: {type: kubexm}\n  loadBalancer: {mode: external, vip: 192.0.2.100, external: {type: kubexm-kh}}\n",
-	},
+// kinds are the plugins that clusters of a version may have, each with others.
+func kinds(version string) (all []string) {
+	kind := func(who, etc, balancer string) {
+		for _, n := range plugin.Networks() {
+			all = append(all, fmt.Sprintf("  kubernetes: {version: %q, type: %s%s}\n  etcd: {type: %[2]s}\n  loadBalancer: {mode: %[4]s}\n  network: {plugin: %[5]s}\n", version, who, etc, balancer, n.Name))
+		}
+	}
+	for _, p := range plugin.Proxies() {
+		kind(v1alpha1.TypeKubeadm, "", "internal, internal: {type: "+p.Name+"}")
+		kind(v1alpha1.TypeKubexm, "", "internal, internal: {type: "+p.Name+"}")
+	}
+	for _, v := range plugin.VIPs() {
+		kind(v1alpha1.TypeKubexm, ", proxyMode: ipvs", v.Mode+", vip: 192.0.2.100")
+	}
+	return all
 }
 
 // onArchs plans a cluster for each architecture that hosts may have whose own is not

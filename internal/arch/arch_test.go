@@ -19,7 +19,7 @@ var layers = [][]string{
 	{"pkg/util/fault"},
 	{"pkg/util/*"},
 	{"pkg/apis/*", "pkg/templates", "pkg/connector/internal/*"},
-	{"pkg/connector"},
+	{"pkg/connector", "pkg/plugin"},
 	{"pkg/runner", "pkg/pki", "pkg/config", "pkg/signature"},
 	{"pkg/resource/*"},
 	{"pkg/resource", "pkg/kube", "pkg/etcd"},

@@ -19,6 +19,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/runner"
 )
@@ -218,7 +219,7 @@ func (c *Cluster) Archs(hosts ...string) []string {
 	return slices.Compact(all)
 }
 
-// DataRoot is the directory of containerd's images and containers.
+// DataRoot is the directory of the runtime's images and containers.
 func (c *Cluster) DataRoot() string { return c.Spec.Runtime.DataRoot }
 
 // Kubeadm reports whether kubeadm runs the control plane, and else kubexm does.
@@ -251,7 +252,7 @@ func (c *Cluster) EtcdPrefix() string {
 // deleting the cluster empties them.
 func DataDirs(s *v1alpha1.Spec, h *v1alpha1.Host) []string {
 	var dirs []string
-	if !RunsHarbor(s, h) {
+	if !InDocker(s, h) {
 		dirs = append(dirs, s.Runtime.DataRoot)
 	}
 	if s.Etcd.DataDir != "" { // else kubexm runs no etcd
@@ -294,43 +295,27 @@ func (c *Cluster) Balancer() string {
 // itself; a worker the proxy that it runs; others the load balancer, or the first
 // master where there is none.
 func (c *Cluster) EndpointIP(host string) string {
-	switch h, mode := c.Host(host), c.Balancer(); {
+	switch h := c.Host(host); {
 	case h.Is(v1alpha1.RoleMaster):
 		return c.IP(host)
-	case mode == v1alpha1.BalancerInternal && h.Is(v1alpha1.RoleWorker):
+	case c.Balancer() == v1alpha1.BalancerInternal && h.Is(v1alpha1.RoleWorker):
 		return "127.0.0.1"
-	case mode == v1alpha1.BalancerExternal, mode == v1alpha1.BalancerKubeVIP:
+	case c.Spec.LoadBalancer.VIP != "":
 		return c.Spec.LoadBalancer.VIP
 	}
 	return c.IP(c.FirstMaster())
 }
 
-// Proxy is the program that spreads connections to the masters, on workers or on load
-// balancers; empty: there is none.
-func (c *Cluster) Proxy() string {
-	switch lb := c.Spec.LoadBalancer; {
-	case c.Balancer() == v1alpha1.BalancerInternal:
-		return lb.Internal.Type
-	case c.Balancer() != v1alpha1.BalancerExternal:
-		return ""
-	case lb.External.Type == v1alpha1.ExternalHAProxy:
-		return v1alpha1.ProxyHAProxy
-	case lb.External.Type == v1alpha1.ExternalNginx:
-		return v1alpha1.ProxyNginx
-	}
-	return ""
-}
-
 // Balances reports whether the host is one of those in front of the masters; they are idle in other modes than theirs.
 func (c *Cluster) Balances(h *v1alpha1.Host) bool {
-	return h.Is(v1alpha1.RoleLoadBalancer) && c.Balancer() == v1alpha1.BalancerExternal && c.Proxy() != ""
+	return h.Is(v1alpha1.RoleLoadBalancer) && h.Is(plugin.VIPOf(c.Spec).Role)
 }
 
 // Interface is the network interface of the host that carries its internal address, or
 // the one that the configuration names.
 func (c *Cluster) Interface(host string) string {
-	if k := c.Spec.LoadBalancer.KubeVIP; k != nil && k.Interface != "" {
-		return k.Interface
+	if chosen := plugin.VIPOf(c.Spec).Interface.In(c.Spec); chosen != nil && *chosen != "" {
+		return *chosen
 	}
 	for _, i := range c.FactsOf(host).Interfaces {
 		for _, a := range i.Addresses {

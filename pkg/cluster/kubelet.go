@@ -9,7 +9,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/runner"
 )
 
@@ -35,10 +35,10 @@ func (c *Cluster) KubeletConfig(host string) map[string]any {
 		},
 		"authorization": object{"mode": "Webhook"},
 		"cgroupDriver":  "systemd", "clusterDNS": []any{c.DNSIP()}, "clusterDomain": k.DNSDomain,
-		"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock", "healthzBindAddress": "127.0.0.1", "healthzPort": 10248,
+		"containerRuntimeEndpoint": plugin.RuntimeOf(c.Spec).Endpoint(), "healthzBindAddress": "127.0.0.1", "healthzPort": 10248,
 		"maxPods": k.MaxPods, "podPidsLimit": k.PodPidsLimit, "rotateCertificates": true,
 	}
-	if c.Kubeadm() || c.Balancer() == v1alpha1.BalancerKubeVIP && c.Host(host).Is(v1alpha1.RoleMaster) {
+	if vip := plugin.VIPOf(c.Spec); c.Kubeadm() || vip.Pod && c.Host(host).Is(vip.Role) {
 		conf["staticPodPath"] = "/etc/kubernetes/manifests"
 	}
 	if len(k.FeatureGates) > 0 {

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"maps"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/kube"
 	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/resource/distro"
 	"github.com/kubexm/kubexm/pkg/util/secret"
@@ -116,10 +118,7 @@ func (c *Cluster) Kubeconfig(user string, spec pki.Spec) secret.Secret {
 // does not know the name of the endpoint: it reaches the virtual address, or the first
 // master that is not left out.
 func (c *Cluster) AdminConfig() (secret.Secret, error) {
-	address := c.Host(c.FirstMaster()).Address
-	if mode := c.Balancer(); mode == v1alpha1.BalancerExternal || mode == v1alpha1.BalancerKubeVIP {
-		address = c.Spec.LoadBalancer.VIP
-	}
+	address := cmp.Or(c.Spec.LoadBalancer.VIP, c.Host(c.FirstMaster()).Address)
 	server := "https://" + net.JoinHostPort(address, strconv.Itoa(c.APIPort()))
 	conf, err := pki.Kubeconfig(c.Name, server, c.Trust(pki.Kubernetes), "kubernetes-admin", c.Leaf(pki.Admin()))
 	return conf, errors.Join(c.Err(), err)
@@ -142,19 +141,8 @@ func (c *Cluster) APIServerSANs() []string {
 
 // version is the version of a component in this cluster.
 func (c *Cluster) version(component string) string {
-	if component == "harbor" {
-		return c.Spec.Registry.Harbor.Version
-	}
-	v := map[string]string{
-		"etcd": c.Spec.Etcd.Version, "containerd": c.Spec.Runtime.Version, "runc": c.Versions.Runc,
-		"cni-plugins": c.Versions.CNI, "crictl": c.Versions.Crictl, "coredns": c.Versions.CoreDNS, "pause": c.Versions.Pause,
-		"flannel": c.Spec.Network.Flannel.Version, "flannel-cni": c.Versions.FlannelCNI,
-		"haproxy": c.Versions.HAProxy, "nginx": c.Versions.Nginx, "kube-vip": c.Versions.KubeVIP, "registry": c.Versions.Registry,
-	}[component]
-	if v == "" {
-		v = c.Spec.Kubernetes.Version
-	}
-	return v
+	ours := map[string]string{"etcd": c.Spec.Etcd.Version, "coredns": c.Versions.CoreDNS, "pause": c.Versions.Pause}[component]
+	return cmp.Or(ours, plugin.Version(c.Spec, component), c.Spec.Kubernetes.Version)
 }
 
 // Artifact is a component in the version of this cluster, for a host.
@@ -177,7 +165,7 @@ func days(n int) time.Duration { return time.Duration(n) * 24 * time.Hour }
 
 // Images are the images that a node must have before anything is started on it.
 func (c *Cluster) Images(node string) []string {
-	names := []string{"pause", "coredns", "flannel", "flannel-cni"}
+	names := append([]string{"pause", "coredns"}, parts(plugin.NetworkOf(c.Spec).Plugin)...)
 	if c.Kubeadm() {
 		names = append(names, "kube-proxy")
 	}
@@ -187,16 +175,24 @@ func (c *Cluster) Images(node string) []string {
 			names = append(names, "etcd")
 		}
 	}
-	switch master := c.Host(node).Is(v1alpha1.RoleMaster); {
-	case master && c.Balancer() == v1alpha1.BalancerKubeVIP:
-		names = append(names, "kube-vip")
-	case !master && c.Kubeadm() && c.Balancer() == v1alpha1.BalancerInternal:
-		names = append(names, c.Proxy())
+	if vip := plugin.VIPOf(c.Spec); vip.Pod && c.Host(node).Is(vip.Role) {
+		names = append(names, parts(vip.Plugin)...)
+	}
+	if c.Kubeadm() && c.Balancer() == v1alpha1.BalancerInternal && !c.Host(node).Is(v1alpha1.RoleMaster) {
+		names = append(names, parts(plugin.ProxyOf(c.Spec).Plugin)...)
 	}
 	for i, n := range names {
 		names[i] = c.Image(n)
 	}
 	return names
+}
+
+// parts are the names of what a plugin is made of.
+func parts(p plugin.Plugin) (all []string) {
+	for _, part := range p.Parts {
+		all = append(all, part.Name)
+	}
+	return all
 }
 
 // API is how kubexm reaches the API server of a master, from that master or a
@@ -274,14 +270,14 @@ func (c *Cluster) Components(host string) []string {
 			all = append(all, names...)
 		}
 	}
-	add(node, "containerd", "runc", "crictl", "cni-plugins", "kubelet")
+	add(node, parts(plugin.RuntimeOf(c.Spec).Plugin)...)
+	add(node, "kubelet")
 	add(node && c.Kubeadm(), "kubeadm")
 	add(node && !c.Kubeadm(), "kube-proxy")
 	add(master && !c.Kubeadm(), "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 	add(master, "kubectl")
 	add(h.Is(v1alpha1.RoleEtcd) && c.Spec.Etcd.Type == v1alpha1.TypeKubexm, "etcd")
-	add(h.Is(v1alpha1.RoleRegistry) && !c.Harbor(), "registry")
-	add(RunsHarbor(c.Spec, h), "harbor")
+	add(h.Is(v1alpha1.RoleRegistry), parts(plugin.RegistryOf(c.Spec).Plugin)...)
 	return all
 }
 

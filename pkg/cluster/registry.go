@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"maps"
 	"net"
 	"slices"
@@ -10,21 +11,17 @@ import (
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/resource/registry"
 	"github.com/kubexm/kubexm/pkg/util/secret"
 )
 
-// RegistryUser is who nodes are to the private registry, unless the configuration says so, or it is Harbor.
+// RegistryUser is who nodes are to the private registry, unless the configuration says so, or it has another from the beginning.
 const RegistryUser = "kubexm"
 
-// RunsHarbor reports whether a host runs Harbor: in Docker, which is not kubexm's, nor is its containerd.
-func RunsHarbor(s *v1alpha1.Spec, h *v1alpha1.Host) bool {
-	return h.Is(v1alpha1.RoleRegistry) && s.Registry.Type == v1alpha1.RegistryHarbor
-}
-
-// Harbor reports whether the private registry is Harbor.
-func (c *Cluster) Harbor() bool {
-	return c.Spec.Registry != nil && c.Spec.Registry.Type == v1alpha1.RegistryHarbor
+// InDocker reports whether a host runs the private registry in Docker, which is not kubexm's, nor is its container runtime.
+func InDocker(s *v1alpha1.Spec, h *v1alpha1.Host) bool {
+	return h.Is(v1alpha1.RoleRegistry) && plugin.RegistryOf(s).Docker
 }
 
 // RegistryHost is the host of the private registry; empty: there is none.
@@ -52,10 +49,7 @@ func (c *Cluster) RegistryLogin() (user string, password secret.Secret) {
 	if a := c.Spec.Registry.Auth[c.Spec.Registry.PrivateRegistry]; a.Username != "" {
 		return a.Username, a.Password
 	}
-	user = RegistryUser
-	if c.Harbor() {
-		user = config.HarborAdmin
-	}
+	user = cmp.Or(plugin.RegistryOf(c.Spec).User, RegistryUser)
 	password, err := c.Certs.Password(pki.Registry, user)
 	c.Check(err)
 	return user, password
@@ -70,9 +64,10 @@ func (c *Cluster) RegistryCert() pki.Spec {
 // Registry is how the private registry is reached, from its host or a node.
 func (c *Cluster) Registry() registry.Private {
 	user, password := c.RegistryLogin()
+	kind := plugin.RegistryOf(c.Spec)
 	return registry.Private{
 		Name: c.Spec.Registry.PrivateRegistry, Address: net.JoinHostPort(c.IP(c.RegistryHost()), strconv.Itoa(c.RegistryPort())),
-		CA: c.Trust(pki.Registry), User: user, Password: password, Harbor: c.Harbor(),
+		CA: c.Trust(pki.Registry), User: user, Password: password, Kind: kind.Name, Unit: kind.Unit,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/plugin"
 )
 
 // Default fills in everything that was left open and that can be known without
@@ -44,31 +45,31 @@ func Default(c *v1alpha1.Cluster) {
 	defaultVersions(s)
 	defaultLoadBalancer(s)
 	defaultRegistry(s)
+	for _, p := range plugin.Of(s) {
+		if p.Default != nil {
+			p.Default(s)
+		}
+	}
+	for _, p := range plugin.All() {
+		if v := p.Version.In(s); v != nil {
+			*v = withV(cmp.Or(*v, p.Parts[0].Version))
+		}
+	}
 	if s.Source.Zone == "" {
 		s.Source.Zone = os.Getenv("KXZONE")
 	}
 }
 
 func defaultVersions(s *v1alpha1.Spec) {
-	fill := func(have *string, known string) {
-		if *have == "" {
-			*have = known
-		}
-		*have = withV(*have)
-	}
-	fill(&s.Kubernetes.Version, DefaultKubernetes())
+	s.Kubernetes.Version = withV(cmp.Or(s.Kubernetes.Version, DefaultKubernetes()))
 	v := VersionsFor(s.Kubernetes.Version)
 	etcd := v.Etcd
 	if s.Etcd.Type == v1alpha1.TypeKubeadm {
 		etcd = v.EtcdImage
 	}
 	if s.Etcd.Type != v1alpha1.TypeExternal {
-		fill(&s.Etcd.Version, etcd)
+		s.Etcd.Version = withV(cmp.Or(s.Etcd.Version, etcd))
 	}
-	if s.Runtime.Type == "containerd" {
-		fill(&s.Runtime.Version, v.Containerd)
-	}
-	fill(&s.Network.Flannel.Version, v.Flannel)
 }
 
 func defaultLoadBalancer(s *v1alpha1.Spec) {
@@ -83,13 +84,10 @@ func defaultLoadBalancer(s *v1alpha1.Spec) {
 	switch lb.Mode {
 	case v1alpha1.BalancerInternal:
 		lb.Internal = cmp.Or(lb.Internal, &v1alpha1.InternalLoadBalancer{})
-		lb.Internal.Type = cmp.Or(lb.Internal.Type, v1alpha1.ProxyHAProxy)
+		lb.Internal.Type = cmp.Or(lb.Internal.Type, plugin.Proxies()[0].Name)
 	case v1alpha1.BalancerExternal:
 		lb.External = cmp.Or(lb.External, &v1alpha1.ExternalLoadBalancer{})
-		lb.External.Type = cmp.Or(lb.External.Type, v1alpha1.ExternalHAProxy)
-	case v1alpha1.BalancerKubeVIP:
-		lb.KubeVIP = cmp.Or(lb.KubeVIP, &v1alpha1.KubeVIP{})
-		lb.KubeVIP.Mode = cmp.Or(lb.KubeVIP.Mode, "arp")
+		lb.External.Type = cmp.Or(lb.External.Type, plugin.Proxies()[0].External)
 	}
 }
 
@@ -97,14 +95,9 @@ func defaultRegistry(s *v1alpha1.Spec) {
 	if len(hostsWith(s, v1alpha1.RoleRegistry)) > 0 {
 		s.Registry = cmp.Or(s.Registry, &v1alpha1.Registry{})
 		r := s.Registry
-		r.Type = cmp.Or(r.Type, v1alpha1.RegistryDistribution)
+		r.Type = cmp.Or(r.Type, plugin.Registries()[0].Name)
 		r.PrivateRegistry = cmp.Or(r.PrivateRegistry, "registry.kubexm.local")
-		if r.Type == v1alpha1.RegistryHarbor {
-			r.DataDir = cmp.Or(r.DataDir, "/data/harbor")
-			r.Harbor = cmp.Or(r.Harbor, &v1alpha1.Harbor{})
-			r.Harbor.Version = withV(cmp.Or(r.Harbor.Version, current.Harbor))
-		}
-		r.DataDir = cmp.Or(r.DataDir, "/var/lib/registry")
+		r.DataDir = cmp.Or(r.DataDir, plugin.RegistryOf(s).DataDir)
 	}
 	if s.Registry == nil {
 		return

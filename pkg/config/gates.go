@@ -1,7 +1,10 @@
 package config
 
 import (
+	"slices"
+
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/plugin"
 )
 
 // gate is a known fact about versions that do not go together.
@@ -14,9 +17,7 @@ type gate struct {
 }
 
 var gates = []gate{
-	{path: "spec.runtime.version", value: containerdBefore("v1.7.0"), msg: "containerd must be 1.7 or newer"},
-	{from: "v1.36.0", path: "spec.runtime.version", value: containerdBefore("v2.0.0"), msg: "Kubernetes 1.36 and newer need containerd 2.x"},
-	{path: "spec.etcd.version", value: etcdBefore(MinEtcd), msg: "Kubernetes needs etcd " + MinEtcd + " or newer"},
+	{path: "spec.etcd.version", value: before(func(s *v1alpha1.Spec) *string { return &s.Etcd.Version }, MinEtcd), msg: "Kubernetes needs etcd " + MinEtcd + " or newer"},
 	{path: "spec.etcd.version", warning: true, value: etcdAhead, msg: "newer than the etcd tested with this Kubernetes"},
 	{
 		from: "v1.35.0", path: "spec.kubernetes.proxyMode", warning: true, value: proxyMode(v1alpha1.ProxyIPVS),
@@ -25,15 +26,20 @@ var gates = []gate{
 	{path: "spec.kubernetes.proxyMode", value: proxyNone, msg: "only the plugin cilium replaces kube-proxy"},
 }
 
-func containerdBefore(v string) func(*v1alpha1.Spec) (string, bool) {
-	return func(s *v1alpha1.Spec) (string, bool) {
-		return s.Runtime.Version, s.Runtime.Type == "containerd" && isVersion(s.Runtime.Version) && !atLeast(s.Runtime.Version, v)
+// ofPlugins are the gates of the plugins that a cluster has.
+func ofPlugins(s *v1alpha1.Spec) (all []gate) {
+	for _, p := range plugin.Of(s) {
+		for _, g := range p.Gates {
+			all = append(all, gate{from: g.From, path: p.Version.Path, value: before(p.Version.Of, g.Least), msg: g.Why})
+		}
 	}
+	return all
 }
 
-func etcdBefore(v string) func(*v1alpha1.Spec) (string, bool) {
+func before(field func(*v1alpha1.Spec) *string, v string) func(*v1alpha1.Spec) (string, bool) {
 	return func(s *v1alpha1.Spec) (string, bool) {
-		return s.Etcd.Version, isVersion(s.Etcd.Version) && !atLeast(s.Etcd.Version, v)
+		found := *field(s)
+		return found, isVersion(found) && !atLeast(found, v)
 	}
 }
 
@@ -50,7 +56,7 @@ func proxyNone(s *v1alpha1.Spec) (string, bool) {
 }
 
 func (k *checker) checkGates() {
-	for _, g := range gates {
+	for _, g := range slices.Concat(ofPlugins(k.Spec), gates) {
 		if g.from != "" && !atLeast(k.Kubernetes.Version, g.from) {
 			continue
 		}

@@ -35,7 +35,7 @@ func ResolveSecrets(ctx context.Context, c *v1alpha1.Cluster, run func(ctx conte
 			r.credentials(ctx, &h.Bastion.Credentials)
 		}
 	}
-	r.registries(ctx, c.Spec.Registry)
+	r.registries(ctx, &c.Spec)
 	return r.result(c)
 }
 
@@ -93,7 +93,8 @@ func (r *resolver) name(path string, c *v1alpha1.Connection) {
 	}
 }
 
-func (r *resolver) registries(ctx context.Context, all *v1alpha1.Registry) {
+func (r *resolver) registries(ctx context.Context, s *v1alpha1.Spec) {
+	all := s.Registry
 	if all == nil {
 		return
 	}
@@ -101,7 +102,7 @@ func (r *resolver) registries(ctx context.Context, all *v1alpha1.Registry) {
 		a := all.Auth[name]
 		r.written[a.PasswordFrom] = authPath(name) + ".passwordFrom"
 		r.read(ctx, a.PasswordFrom, &a.Password)
-		if bad := badPassword(all, a.Password.Reveal()); bad != "" && a.PasswordFrom != nil && name == all.PrivateRegistry {
+		if bad := badPassword(s, a.Password.Reveal()); bad != "" && a.PasswordFrom != nil && name == all.PrivateRegistry {
 			r.errs = append(r.errs, Error{Path: r.written[a.PasswordFrom], Msg: "gives " + bad})
 			r.advice = append(r.advice, "give the private registry another password there, or leave its login out: kubexm then creates one")
 		}

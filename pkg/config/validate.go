@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/plugin"
 )
 
 // Validate returns what is wrong with a cluster that went through Default, and
@@ -20,7 +21,7 @@ func Validate(c *v1alpha1.Cluster) (errs, warnings Errors) {
 	}
 	for _, check := range []func(){
 		k.checkHosts, k.checkConnections, k.checkRoles, k.checkTopology,
-		k.checkKubernetes, k.checkEtcd, k.checkData, k.checkVersions, k.checkGates, k.checkFlags,
+		k.checkKubernetes, k.checkEtcd, k.checkData, k.checkVersions, k.checkPlugins, k.checkGates, k.checkFlags,
 		k.checkNetwork, k.checkDNS, k.checkLoadBalancer, k.checkSystem, k.checkTime, k.checkResolvers, k.checkSource, k.checkRegistry,
 	} {
 		check()
@@ -41,6 +42,37 @@ func (k *checker) fail(path string, value any, format string, args ...any) {
 
 func (k *checker) warn(path string, value any, format string, args ...any) {
 	k.warnings = append(k.warnings, Error{Path: path, Value: fmt.Sprint(value), Msg: fmt.Sprintf(format, args...)})
+}
+
+// Fail, IP and Interface check for rows of plugins.
+func (k *checker) Fail(path string, value any, why string) { k.fail(path, value, "%s", why) }
+
+// IP checks an address.
+func (k *checker) IP(path, value string) {
+	if !isIP(value) {
+		k.fail(path, value, "must be an IP address")
+	}
+}
+
+// Interface checks the name of a network interface.
+func (k *checker) Interface(path, value string) {
+	if value != "" && !interfaceName.MatchString(value) {
+		k.fail(path, value, "is not the name of a network interface, like eth0")
+	}
+}
+
+// checkPlugins checks the sections of the configuration that are of one plugin alone.
+func (k *checker) checkPlugins() {
+	chosen := plugin.Of(k.Spec)
+	for _, p := range plugin.All() {
+		switch s := p.Section; {
+		case s == nil || !s.Given(k.Spec):
+		case !slices.ContainsFunc(chosen, func(c plugin.Plugin) bool { return c.Name == p.Name }):
+			k.fail(s.Path, "", "%s", s.Only)
+		case s.Check != nil:
+			s.Check(k.Spec, k)
+		}
+	}
 }
 
 // rolePath is the field that is written to give a role.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/plugin"
 )
 
 func isVersion(v string) bool {
@@ -22,27 +23,32 @@ func isVersion(v string) bool {
 
 func (k *checker) checkVersions() {
 	now := VersionsFor(k.Kubernetes.Version)
-	for _, f := range []struct {
-		path, value, example string
-		of                   func(Versions) string
-	}{
-		{"spec.kubernetes.version", k.Kubernetes.Version, now.Kubernetes, func(v Versions) string { return v.Kubernetes }},
-		{"spec.etcd.version", k.Etcd.Version, now.Etcd, func(v Versions) string { return v.Etcd }},
-		{"spec.runtime.version", k.Runtime.Version, now.Containerd, func(v Versions) string { return v.Containerd }},
-		{"spec.network.flannel.version", k.Network.Flannel.Version, now.Flannel, func(v Versions) string { return v.Flannel }},
-	} {
-		if f.value == "" || isVersion(f.value) {
-			continue
+	var kubernetes, etcd []string
+	for _, v := range versions {
+		kubernetes, etcd = append(kubernetes, v.Kubernetes), append(etcd, v.Etcd)
+	}
+	k.version("spec.kubernetes.version", k.Kubernetes.Version, now.Kubernetes, kubernetes...)
+	k.version("spec.etcd.version", k.Etcd.Version, now.Etcd, etcd...)
+	for _, p := range plugin.All() {
+		if v := p.Version.In(k.Spec); v != nil {
+			k.version(p.Version.Path, *v, p.Parts[0].Version, p.Parts[0].Version)
 		}
-		e := Error{Path: f.path, Value: f.value, Msg: "must be a full version like " + f.example}
-		for _, v := range versions {
-			if strings.HasPrefix(f.of(v), strings.TrimSuffix(f.value, ".x")+".") {
-				e.Suggestion = f.of(v)
-			}
-		}
-		k.errs = append(k.errs, e)
 	}
 	k.checkMinor(now)
+}
+
+// version checks a version, which may have been meant to be one of those that are known.
+func (k *checker) version(path, value, example string, known ...string) {
+	if value == "" || isVersion(value) {
+		return
+	}
+	e := Error{Path: path, Value: value, Msg: "must be a full version like " + example}
+	for _, v := range known {
+		if strings.HasPrefix(v, strings.TrimSuffix(value, ".x")+".") {
+			e.Suggestion = v
+		}
+	}
+	k.errs = append(k.errs, e)
 }
 
 // checkMinor checks that the Kubernetes version is one that kubexm can install.
@@ -211,9 +217,7 @@ func (k *checker) checkSystem() {
 		} else {
 			first[h.Domain] = at + ".domain"
 		}
-		if !isIP(h.Address) {
-			k.fail(at+".address", h.Address, "must be an IP address")
-		}
+		k.IP(at+".address", h.Address)
 		if slices.ContainsFunc(k.Hosts, func(n v1alpha1.Host) bool { return n.Name == h.Domain }) || h.Domain == k.LoadBalancer.Domain {
 			k.fail(at+".domain", h.Domain, "is set by kubexm itself")
 		}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/plugin"
 )
 
 // looksNumeric finds broken IP addresses that would pass as DNS names.
@@ -170,23 +171,6 @@ func (k *checker) checkLoadBalancer() {
 	if lb.VIP == "" && lb.Mode != v1alpha1.BalancerInternal {
 		k.fail(path+".vip", "", "required with mode %s", lb.Mode)
 	}
-	if lb.Mode == v1alpha1.BalancerKubeVIP && lb.KubeVIP != nil {
-		k.checkKubeVIP(path+".kubeVip", lb.KubeVIP)
-	}
-}
-
-func (k *checker) checkKubeVIP(path string, v *v1alpha1.KubeVIP) {
-	if v.Mode == "bgp" && (v.ASN == 0 || len(v.Peers) == 0) {
-		k.fail(path, "", "mode bgp needs asn and peers")
-	}
-	if v.Interface != "" && !interfaceName.MatchString(v.Interface) {
-		k.fail(path+".interface", v.Interface, "is not the name of a network interface, like eth0")
-	}
-	for i, p := range v.Peers {
-		if !isIP(p.Address) {
-			k.fail(fmt.Sprintf("%s.peers[%d].address", path, i), p.Address, "must be an IP address")
-		}
-	}
 }
 
 // checkBalancerHosts looks at the hosts that have the role loadbalancer: whether there
@@ -212,6 +196,10 @@ func (k *checker) checkBalancerHosts(needed bool) {
 func (k *checker) checkBalancerSections(enabled bool) {
 	const path = "spec.loadBalancer"
 	lb := k.LoadBalancer
+	var modes []string // with a virtual address
+	for _, v := range plugin.VIPs() {
+		modes = append(modes, v.Mode)
+	}
 	for _, section := range []struct {
 		name  string
 		given bool
@@ -219,11 +207,10 @@ func (k *checker) checkBalancerSections(enabled bool) {
 	}{
 		{"internal", lb.Internal != nil, v1alpha1.BalancerInternal},
 		{"external", lb.External != nil, v1alpha1.BalancerExternal},
-		{"kubeVip", lb.KubeVIP != nil, v1alpha1.BalancerKubeVIP},
-		{"vip", lb.VIP != "", v1alpha1.BalancerExternal + " " + v1alpha1.BalancerKubeVIP},
+		{"vip", lb.VIP != "", strings.Join(modes, " or ")},
 	} {
-		if section.given && (!enabled || !slices.Contains(strings.Fields(section.modes), lb.Mode)) {
-			k.fail(path+"."+section.name, "", "only with a load balancer of mode %s", strings.ReplaceAll(section.modes, " ", " or "))
+		if section.given && (!enabled || !slices.Contains(strings.Split(section.modes, " or "), lb.Mode)) {
+			k.fail(path+"."+section.name, "", "only with a load balancer of mode %s", section.modes)
 		}
 	}
 }

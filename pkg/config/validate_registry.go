@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/plugin"
 )
 
 // SplitRegistry returns the DNS name and the port of a registry's name; the port is 443 where
@@ -32,16 +33,14 @@ func SplitRegistry(name string) (domain string, port int) {
 // longestPassword of the private registry, in bytes: bcrypt's limit.
 const longestPassword = 72
 
-// harborPassword is what Harbor's installer can write, unquoted, into the environment of its containers.
-var harborPassword = regexp.MustCompile(`^[A-Za-z0-9._~@%+=:,/-]*$`)
-
 // badPassword says what is wrong with a password of the private registry; empty: nothing.
-func badPassword(r *v1alpha1.Registry, password string) string {
+func badPassword(s *v1alpha1.Spec, password string) string {
+	kind := plugin.RegistryOf(s)
 	switch {
 	case len(password) > longestPassword:
 		return fmt.Sprintf("more than the %d bytes that a password may have", longestPassword)
-	case r.Type == v1alpha1.RegistryHarbor && !harborPassword.MatchString(password):
-		return "characters other than letters, digits and ._~@%+=:,/-, which Harbor's installer cannot write"
+	case kind.Password != "" && !regexp.MustCompile("^[A-Za-z0-9"+kind.Password+"]*$").MatchString(password):
+		return "characters other than letters, digits and " + kind.Password + ", which " + kind.Title + "'s installer cannot write"
 	}
 	return ""
 }
@@ -57,16 +56,11 @@ func (k *checker) checkRegistry() {
 	if k.Registry == nil {
 		return
 	}
-	if k.Registry.Harbor != nil && k.Registry.Type != v1alpha1.RegistryHarbor {
-		k.fail("spec.registry.harbor", "", "is only for type harbor")
-	}
 	private := ""
 	if len(hosts) > 0 {
 		private = k.Registry.PrivateRegistry
 		k.checkPrivateRegistry(hosts[0])
-		if k.Registry.Type == v1alpha1.RegistryHarbor {
-			k.checkHarbor(hosts[0])
-		}
+		k.checkRegistryKind(plugin.RegistryOf(k.Spec), hosts[0])
 	} else {
 		for field, value := range map[string]string{
 			"type": k.Registry.Type, "privateRegistry": k.Registry.PrivateRegistry, "dataDir": k.Registry.DataDir,
@@ -122,32 +116,22 @@ func (k *checker) checkPrivateRegistry(host string) {
 	}
 }
 
-// HarborAdmin is the user that Harbor has from the beginning.
-const HarborAdmin = "admin"
-
-// HarborPorts are the TCP ports that Harbor's containers take besides that of the registry: one that leads there, and one
-// for their logs.
-func HarborPorts() []int { return []int{80, 1514} }
-
-// checkHarbor checks what Harbor asks for.
-func (k *checker) checkHarbor(host string) {
+// checkRegistryKind checks what one kind of registry asks for.
+func (k *checker) checkRegistryKind(kind plugin.Registry, host string) {
 	r := k.Registry
-	if _, port := SplitRegistry(r.PrivateRegistry); slices.Contains(HarborPorts(), port) {
-		k.fail("spec.registry.privateRegistry", r.PrivateRegistry, "port %d is used by Harbor itself; take another, like 5000", port)
+	if _, port := SplitRegistry(r.PrivateRegistry); slices.Contains(kind.Ports, port) {
+		k.fail("spec.registry.privateRegistry", r.PrivateRegistry, "port %d is used by %s itself; take another, like 5000", port, kind.Title)
 	}
-	if user := r.Auth[r.PrivateRegistry].Username; user != "" && user != HarborAdmin {
-		k.fail(authPath(r.PrivateRegistry)+".username", user, "must be admin: Harbor has no other user when it starts")
+	if user := r.Auth[r.PrivateRegistry].Username; user != "" && kind.User != "" && user != kind.User {
+		k.fail(authPath(r.PrivateRegistry)+".username", user, "must be %s: %s has no other user when it starts", kind.User, kind.Title)
 	}
-	if !isVersion(r.Harbor.Version) {
-		k.fail("spec.registry.harbor.version", r.Harbor.Version, "must be a full version like %s", current.Harbor)
-	}
-	if k.isNode(host) {
-		k.fail(k.rolePath(v1alpha1.RoleRegistry), host, "is a node: Harbor needs Docker, whose containerd and that of a node want the same socket and directory; "+
-			"give Harbor a host that is neither master nor worker, or take type registry")
+	if kind.Docker && k.isNode(host) {
+		k.fail(k.rolePath(v1alpha1.RoleRegistry), host, "is a node: %[1]s needs Docker, whose %[2]s and that of a node want the same socket and directory; "+
+			"give %[1]s a host that is neither master nor worker, or take type registry", kind.Title, plugin.RuntimeOf(k.Spec).Name)
 	}
 	for i, h := range k.Hosts {
-		if h.Name == host && h.Arch == "arm64" {
-			k.fail(hostPath(i)+".arch", h.Arch, "Harbor is published for amd64 alone; take another host, or type registry")
+		if h.Name == host && h.Arch == "arm64" && kind.AMD64() {
+			k.fail(hostPath(i)+".arch", h.Arch, "%s is published for amd64 alone; take another host, or type registry", kind.Title)
 		}
 	}
 }
@@ -162,8 +146,8 @@ func (k *checker) checkRegistryAuth(name string, a v1alpha1.RegistryAuth, privat
 		k.fail(at, name, "a login is a username with password or passwordFrom")
 	case strings.ContainsAny(a.Username, ":\n\r"):
 		k.fail(at+".username", a.Username, "must have neither a colon nor a line break in it")
-	case private && badPassword(k.Registry, a.Password.Reveal()) != "":
-		k.fail(at+".password", "", "has %s", badPassword(k.Registry, a.Password.Reveal()))
+	case private && badPassword(k.Spec, a.Password.Reveal()) != "":
+		k.fail(at+".password", "", "has %s", badPassword(k.Spec, a.Password.Reveal()))
 	}
 	switch {
 	case a.CAFile == "":

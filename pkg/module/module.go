@@ -7,6 +7,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/task"
 )
 
@@ -126,7 +127,7 @@ func Registry(c *cluster.Cluster, downloads, pushed *plan.Gate) plan.Part {
 // LoadBalancers makes the machines in front of the masters.
 func LoadBalancers(c *cluster.Cluster) plan.Part {
 	hosts := c.Hosts(v1alpha1.RoleLoadBalancer)
-	fresh, live := c.Split("keepalived", slices.DeleteFunc(slices.Clone(hosts), func(h string) bool { return !c.Balances(c.Host(h)) }))
+	fresh, live := c.Split(plugin.VIPOf(c.Spec).Unit, slices.DeleteFunc(slices.Clone(hosts), func(h string) bool { return !c.Balances(c.Host(h)) }))
 	return plan.Module{Name: "load-balancers", Parts: []plan.Part{
 		plan.PerHost{task.Prepare(c, hosts), task.LoadBalancers(c, fresh)}, task.LiveBalancers(c, live),
 	}}

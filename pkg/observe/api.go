@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/kube"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
@@ -97,7 +98,7 @@ func (l *look) list(ctx context.Context, master *runner.Runner) error {
 	if err != nil {
 		return fmt.Errorf("listing nodes: %w", err)
 	}
-	addons, err := addons(ctx, client)
+	addons, err := addons(ctx, client, plugin.NetworkOf(l.Spec).Namespace)
 	if err != nil {
 		return err
 	}
@@ -118,9 +119,9 @@ func (l *look) list(ctx context.Context, master *runner.Runner) error {
 	return nil
 }
 
-// addons are the workloads in the system's namespaces.
-func addons(ctx context.Context, client *kube.Client) (all []cluster.Addon, err error) {
-	for _, namespace := range []string{"kube-system", "kube-flannel"} {
+// addons are the workloads in the namespaces of the system and of the network plugin.
+func addons(ctx context.Context, client *kube.Client, network string) (all []cluster.Addon, err error) {
+	for _, namespace := range slices.Compact([]string{metav1.NamespaceSystem, network}) {
 		deployments, err := client.Typed.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("listing deployments: %w", err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/runner"
 )
 
@@ -48,10 +49,10 @@ var networkChecks = []check{
 		return Finding{}
 	}},
 	{"load-balancer", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
-		proxy := c.Proxy()
+		proxy, vip := plugin.ProxyOf(c.Spec).Name, plugin.VIPOf(c.Spec)
 		programs := proxy
 		if c.Balances(h) {
-			programs += " and keepalived"
+			programs += " and " + vip.Name
 		} else if c.Kubeadm() || c.EndpointIP(h.Name) != "127.0.0.1" {
 			return Finding{} // ours is a static pod, or none
 		}
@@ -68,8 +69,8 @@ var networkChecks = []check{
 				runs = append(runs, fmt.Sprintf("%s on port %d", proxy, port))
 			}
 		}
-		if f.Keepalived && c.Balances(h) {
-			runs = append(runs, "keepalived")
+		if c.Balances(h) && f.Runs(vip.Unit) {
+			runs = append(runs, vip.Name)
 		}
 		if runs != nil {
 			found.Found = "somebody's " + strings.Join(runs, ", ")
@@ -283,13 +284,8 @@ func vipAddress(c *cluster.Cluster, host string) string {
 
 // sharesVIP reports whether the host may hold the virtual address on one of its interfaces.
 func sharesVIP(c *cluster.Cluster, h *v1alpha1.Host) bool {
-	switch c.Balancer() {
-	case v1alpha1.BalancerExternal:
-		return c.Balances(h)
-	case v1alpha1.BalancerKubeVIP:
-		return h.Is(v1alpha1.RoleMaster) && c.Spec.LoadBalancer.KubeVIP.Mode == "arp"
-	}
-	return false
+	vip := plugin.VIPOf(c.Spec)
+	return h.Is(vip.Role) && vip.Holds(c.Spec)
 }
 
 // addr is the address of one with the length of its network: 10.0.0.11 of 10.0.0.11/24.

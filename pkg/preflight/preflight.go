@@ -12,7 +12,7 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
-	"github.com/kubexm/kubexm/pkg/config"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/runner"
 )
 
@@ -69,8 +69,8 @@ var machineChecks = []check{
 		return Finding{Found: "process 1 is not systemd", Needed: "systemd", Fix: "boot the machine with systemd"}
 	}},
 	{"arch", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
-		if cluster.RunsHarbor(c.Spec, h) && f.Arch == "arm64" {
-			return Finding{Found: f.Arch, Needed: "amd64: Harbor is published for amd64 only", Fix: "give another host the role registry, or choose spec.registry.type registry"}
+		if kind := plugin.RegistryOf(c.Spec); h.Is(v1alpha1.RoleRegistry) && kind.AMD64() && f.Arch == "arm64" {
+			return Finding{Found: f.Arch, Needed: "amd64: " + kind.Title + " is published for amd64 only", Fix: "give another host the role registry, or choose spec.registry.type registry"}
 		}
 		if (h.Arch == "" || h.Arch == f.Arch) && (f.Arch == "amd64" || f.Arch == "arm64") {
 			return Finding{}
@@ -82,7 +82,7 @@ var machineChecks = []check{
 	}},
 	{"memory", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
 		need, limit := c.Spec.Preflight.MinWorkerMemoryMiB, "minWorkerMemoryMiB"
-		if h.Is(v1alpha1.RoleMaster) || cluster.RunsHarbor(c.Spec, h) { // Harbor's own least are 4 GB, too
+		if h.Is(v1alpha1.RoleMaster) || cluster.InDocker(c.Spec, h) { // the least that Harbor itself wants is 4 GB, too
 			need, limit = c.Spec.Preflight.MinMasterMemoryMiB, "minMasterMemoryMiB"
 		}
 		return atLeast(f.MemoryMiB, need, "%d MiB of memory", "give the machine more memory, or lower spec.preflight."+limit)
@@ -95,8 +95,8 @@ var machineChecks = []check{
 	}},
 	{"kernel", onNodes(func(c *cluster.Cluster, f *runner.Facts) Finding {
 		needed := []string{runner.FeatureOverlay, runner.FeatureBridgeNF}
-		if n := c.Spec.Network; n.Plugin == v1alpha1.PluginFlannel && n.Flannel.Backend == "vxlan" {
-			needed = append(needed, runner.FeatureVXLAN)
+		if kernel := plugin.NetworkOf(c.Spec).Kernel; kernel != nil {
+			needed = append(needed, kernel(c.Spec)...)
 		}
 		var missing []string
 		for _, m := range needed {
@@ -208,10 +208,7 @@ func ports(c *cluster.Cluster, h *v1alpha1.Host) []int {
 		ports = append(ports, 2379, 2380, 2381)
 	}
 	if h.Is(v1alpha1.RoleRegistry) {
-		ports = append(ports, c.RegistryPort())
-		if c.Harbor() {
-			ports = append(ports, config.HarborPorts()...)
-		}
+		ports = append(append(ports, c.RegistryPort()), plugin.RegistryOf(c.Spec).Ports...)
 	}
 	return ports
 }

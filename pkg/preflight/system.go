@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/runner"
 )
 
@@ -70,8 +71,8 @@ var systemChecks = []check{
 	}},
 	{"docker", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
 		compose, err := version.ParseGeneric(f.Compose)
-		switch found := (Finding{Needed: "Docker Engine and its plugin Compose 2, for Harbor"}); {
-		case !cluster.RunsHarbor(c.Spec, h):
+		switch found := (Finding{Needed: "Docker Engine and its plugin Compose 2, for " + plugin.RegistryOf(c.Spec).Title}); {
+		case !cluster.InDocker(c.Spec, h):
 			return Finding{}
 		case !f.Docker || err != nil || !compose.AtLeast(version.MustParseGeneric("2.0")):
 			found.Found = map[bool]string{true: "docker.service active", false: "docker.service not active"}[f.Docker] + ", docker compose " + cmp.Or(f.Compose, "missing")

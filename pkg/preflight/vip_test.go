@@ -53,7 +53,7 @@ func TestBalancers(t *testing.T) {
 	const external = "  - {name: lb1, address: 10.0.0.21, roles: [loadbalancer]}\n  - {name: lb2, address: 10.0.0.22, roles: [loadbalancer]}\n" +
 		"  loadBalancer: {mode: external, vip: 10.0.0.100}\n"
 	proxy := func(f *runner.Facts) { f.Listening[8443] = "haproxy" }
-	keepalived := func(f *runner.Facts) { f.Keepalived = true }
+	keepalived := func(f *runner.Facts) { f.Running = []string{"keepalived"} }
 	for name, test := range map[string]struct {
 		config, host string
 		spoil        func(*runner.Facts)

@@ -211,7 +211,7 @@ func TestHarbor(t *testing.T) {
 	if err := s.Push(t.Context(), r.Private, nil, pause); err == nil || !strings.Contains(err.Error(), "refuses user nodes") {
 		t.Errorf("without projects: %v", err)
 	}
-	r.Harbor = true
+	r.Kind = "harbor"
 	if err := r.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}

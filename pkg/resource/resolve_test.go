@@ -25,7 +25,7 @@ func TestArtifacts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			fmt.Fprintf(&out, "%s\n  %s\n  %s\n  members:", a.key(), a.expand(c.Base+c.File), a.expand(c.sums()))
+			fmt.Fprintf(&out, "%s\n  %s\n  %s\n  members:", a.key(), a.expand(c.Base+c.File), a.expand(c.SumsURL()))
 			for _, m := range c.Programs {
 				fmt.Fprintf(&out, " %s as %s", a.expand(m), a.member(m))
 			}

@@ -30,7 +30,7 @@ func (s *Store) Resolve(ctx context.Context, a Artifact) (Artifact, error) {
 		return a, err
 	}
 	var sum, from string
-	err = source.Try(ctx, s.retry, s.source.Places(a.expand(c.sums())), func(place source.Place) (err error) {
+	err = source.Try(ctx, s.retry, s.source.Places(a.expand(c.SumsURL())), func(place source.Place) (err error) {
 		sum, err = s.published(ctx, place.URL, a.File)
 		from = source.Redacted(place.URL)
 		return place.Explain(err)

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kubexm/kubexm/pkg/plugin"
 )
 
 // Facts is what is known of a host, read once per run.
@@ -40,7 +42,6 @@ type Facts struct {
 	NoProxy        string            `json:"noProxy"`      // what they reach without it
 	TimeServices   []string          `json:"timeServices"` // that run
 	Firewalls      []string          `json:"firewalls"`    // that are on
-	Keepalived     bool              `json:"keepalived"`   // runs
 	Docker         bool              `json:"docker"`       // Docker Engine runs
 	Compose        string            `json:"compose"`      // version of docker compose; empty: there is none
 	Running        []string          `json:"running"`      // kubexm's services that run: units of systemd, and pods by their manifests for the kubelet; kubeadm where it has made a node
@@ -77,12 +78,20 @@ var featureOf = map[string]string{
 	"ip_vs_in": FeatureIPVS, "ip_vs_in_hook": FeatureIPVS, "vxlan_xmit": FeatureVXLAN,
 }
 
-// factUnits are asked whether they run: time services, a firewall, keepalived and Docker. Of ufw its
+// factUnits are asked whether they run: time services, a firewall and Docker. Of ufw its
 // own configuration is asked: its unit runs without rules, too.
-var factUnits = []string{"chronyd", "chrony", "ntpd", "ntp", "ntpsec", "openntpd", "systemd-timesyncd", "firewalld", "keepalived", "docker"}
+var factUnits = []string{"chronyd", "chrony", "ntpd", "ntp", "ntpsec", "openntpd", "systemd-timesyncd", "firewalld", "docker"}
 
-// services are the units that kubexm brings and that other parts of a cluster depend on; keepalived is one of factUnits.
-var services = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "containerd", "haproxy", "nginx", "registry", "harbor"}
+// services returns the units that kubexm brings and that other parts of a cluster depend on.
+func services() []string {
+	all := []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"}
+	for _, p := range plugin.All() {
+		if p.Unit != "" {
+			all = append(all, p.Unit)
+		}
+	}
+	return all
+}
 
 // Runs reports whether one of kubexm's services runs on the host, as a unit or as a static pod.
 func (f *Facts) Runs(service string) bool { return slices.Contains(f.Running, service) }
@@ -146,7 +155,7 @@ var factPaths = []string{KubeletDir, BinDir}
 func (r *Runner) Facts(ctx context.Context, dirs ...string) (*Facts, error) {
 	return Memo(r, "facts", func() (*Facts, error) {
 		asked := time.Now()
-		out, err := r.Sh(ctx, fmt.Sprintf("%sUNITS=%s\nBASE=%s\nset -- %s\n%s%s", state, Quote(strings.Join(slices.Concat(factUnits, services), " ")),
+		out, err := r.Sh(ctx, fmt.Sprintf("%sUNITS=%s\nBASE=%s\nset -- %s\n%s%s", state, Quote(strings.Join(slices.Concat(factUnits, services()), " ")),
 			Quote(strings.Join(factPaths, " ")), Quote(dirs...), lookScript, factsScript))
 		if err != nil {
 			return nil, fmt.Errorf("gathering facts of %s: %w", r.Host, err)
@@ -258,15 +267,14 @@ func (f *Facts) names(ls []string) {
 
 // services reads which of factUnits and services run, and whether ufw is on.
 func (f *Facts) services(sec map[string][]string) {
+	units := services()
 	for i, state := range sec["active"] { // in the order of the question
 		switch {
-		case state != "active" || i >= len(factUnits)+len(services):
+		case state != "active" || i >= len(factUnits)+len(units):
 		case i >= len(factUnits):
-			f.Running = append(f.Running, services[i-len(factUnits)])
+			f.Running = append(f.Running, units[i-len(factUnits)])
 		case factUnits[i] == "firewalld":
 			f.Firewalls = append(f.Firewalls, factUnits[i])
-		case factUnits[i] == "keepalived":
-			f.Keepalived, f.Running = true, append(f.Running, factUnits[i])
 		case factUnits[i] == "docker":
 			f.Docker = true
 		default:

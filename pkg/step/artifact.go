@@ -42,6 +42,28 @@ func (f Fetch) Precheck(ctx context.Context, _ *runner.Runner) (*Change, error) 
 	}}, nil
 }
 
+// Pull ensures that an image is in the store of the control machine.
+type Pull struct {
+	Image string
+	Arch  string
+	Store *resource.Store
+}
+
+func (p Pull) String() string { return "download " + p.Image + " " + p.Arch }
+
+// Precheck looks into the store; it asks no registry.
+func (p Pull) Precheck(ctx context.Context, _ *runner.Runner) (*Change, error) {
+	if has, err := p.Store.Has(p.Image, p.Arch); has || err != nil {
+		return nil, err
+	}
+	return &Change{
+		Diff: "+ " + p.Image,
+		Run: func(ctx context.Context) error {
+			return p.Store.Pull(ctx, p.Image, p.Arch, Progress(ctx))
+		},
+	}, nil
+}
+
 // Programs says which programs of an artifact go into which directory of a host.
 type Programs struct {
 	Artifact resource.Artifact

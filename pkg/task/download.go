@@ -7,7 +7,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/step"
-	"github.com/kubexm/kubexm/pkg/step/containerd"
 )
 
 const downloadTimeout = 2 * time.Hour
@@ -24,7 +23,7 @@ func Download(clusters ...*cluster.Cluster) plan.Part {
 
 func fetch(s *resource.Store, item resource.Item) step.Step {
 	if item.Image != "" {
-		return containerd.Pull{Image: item.Image, Arch: item.Arch, Store: s}
+		return step.Pull{Image: item.Image, Arch: item.Arch, Store: s}
 	}
 	return step.Fetch{Artifact: item.Artifact, Store: s}
 }

@@ -61,7 +61,7 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 		if c.Kubeadm() {
 			return slices.Concat(masterPKI(c, h)[:1], []step.Step{
 				kubeadm.ControlPlane(c, h, kubeadmEtcd(c, h), etcdClient(c, h)...), step.APIReady{API: c.API(h)},
-			}, kubeVIP(c, h))
+			}, vipPod(c, h))
 		}
 		return append([]step.Step{controlplane.Programs(c, h, "kube-apiserver")}, apiServerSteps(c, h)...)
 	})

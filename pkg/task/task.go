@@ -8,10 +8,10 @@ import (
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/step/addon"
 	"github.com/kubexm/kubexm/pkg/step/cleanup"
-	"github.com/kubexm/kubexm/pkg/step/containerd"
 	"github.com/kubexm/kubexm/pkg/step/control"
 	"github.com/kubexm/kubexm/pkg/step/controlplane"
 	"github.com/kubexm/kubexm/pkg/step/etcd"
@@ -54,25 +54,17 @@ func Packages(c *cluster.Cluster, h string) []step.Step {
 
 // Runtime runs the container runtime.
 func Runtime(c *cluster.Cluster, hosts []string) plan.Task {
-	registries := containerd.Registries(c) // the same for all
-	return on("runtime", hosts, func(h string) []step.Step {
-		return []step.Step{containerd.Programs(c, h), containerd.Config(c, h, registries), containerd.Service(c, h)}
-	})
+	return on("runtime", hosts, runtimes[c.Spec.Runtime.Type].run(c))
 }
 
 // Images brings the images that nodes need.
 func Images(c *cluster.Cluster, hosts []string) plan.Task {
-	return on("images", hosts, func(h string) []step.Step { return []step.Step{containerd.Load(c, h)} })
+	return on("images", hosts, func(h string) []step.Step { return []step.Step{runtimes[c.Spec.Runtime.Type].load(c, h)} })
 }
 
 // Registry runs the private registry.
 func Registry(c *cluster.Cluster) plan.Task {
-	return on("service", c.Hosts(v1alpha1.RoleRegistry), func(h string) []step.Step {
-		if c.Harbor() {
-			return []step.Step{registry.HarborInstaller(c, h), registry.DataDir(c), registry.Harbor(c, h), registry.HarborService(c, h), registry.Answers(c)}
-		}
-		return []step.Step{registry.Programs(c, h), registry.DataDir(c), registry.Service(c, h), registry.Answers(c)}
-	})
+	return on("service", c.Hosts(v1alpha1.RoleRegistry), func(h string) []step.Step { return registries[c.Spec.Registry.Type].run(c, h) })
 }
 
 // RegistryImages brings images of the store to the private registry.
@@ -103,7 +95,7 @@ func KubeadmPrograms(c *cluster.Cluster, hosts []string) plan.Task {
 // KubeadmInit makes the control plane of the first master.
 func KubeadmInit(c *cluster.Cluster) plan.Task {
 	return on("init", []string{c.FirstMaster()}, func(h string) []step.Step {
-		return slices.Concat(masterPKI(c, h), []step.Step{kubeadm.NewInit(kubeadmEtcd(c, h)), step.APIReady{API: c.API(h)}}, kubeVIP(c, h))
+		return slices.Concat(masterPKI(c, h), []step.Step{kubeadm.NewInit(c, kubeadmEtcd(c, h)), step.APIReady{API: c.API(h)}}, vipPod(c, h))
 	})
 }
 
@@ -133,7 +125,7 @@ func masterPKI(c *cluster.Cluster, host string) []step.Step {
 // members to etcd.
 func KubeadmJoinMasters(c *cluster.Cluster, hosts []string) plan.Part {
 	join := on("join", hosts, func(h string) []step.Step {
-		return slices.Concat(masterPKI(c, h), kubeadmJoin(c, h), []step.Step{step.APIReady{API: c.API(h)}}, kubeVIP(c, h))
+		return slices.Concat(masterPKI(c, h), kubeadmJoin(c, h), []step.Step{step.APIReady{API: c.API(h)}}, vipPod(c, h))
 	})
 	if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm {
 		return plan.Batches{Size: 1, Part: join}
@@ -203,13 +195,13 @@ func NodePrograms(c *cluster.Cluster, hosts []string) plan.Task {
 // NodeServices runs kubelet and kube-proxy.
 func NodeServices(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("node", hosts, func(h string) []step.Step {
-		return append(kubeVIP(c, h), kubelet.Service(c, h), controlplane.Proxy(c, h))
+		return append(vipPod(c, h), kubelet.Service(c, h), controlplane.Proxy(c, h))
 	})
 }
 
 // Network installs the network plugin.
 func Network(c *cluster.Cluster) plan.Task {
-	return on("network", []string{plan.API}, func(string) []step.Step { return []step.Step{addon.Flannel(c)} })
+	return on("network", []string{plan.API}, func(string) []step.Step { return []step.Step{networks[c.Spec.Network.Plugin](c)} })
 }
 
 // Proxy installs kube-proxy where it runs in pods, and keeps what kubeadm reads from the cluster.
@@ -251,16 +243,17 @@ func LocalProxy(c *cluster.Cluster, hosts []string) plan.Task {
 // LoadBalancers runs the load balancers in front of the masters.
 func LoadBalancers(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("proxy", hosts, func(h string) []step.Step {
-		return []step.Step{loadbalancer.Packages(c, h), loadbalancer.Service(c, h, "*"), loadbalancer.Keepalived(c, h)}
+		return []step.Step{loadbalancer.Packages(c, h), loadbalancer.Service(c, h, "*"), vips[plugin.VIPOf(c.Spec).Name](c, h)}
 	})
 }
 
-// kubeVIP runs kube-vip on a master, where it is the load balancer.
-func kubeVIP(c *cluster.Cluster, host string) []step.Step {
-	if c.Balancer() != v1alpha1.BalancerKubeVIP || !c.Host(host).Is(v1alpha1.RoleMaster) {
+// vipPod runs what gives masters the virtual address, where that is a static pod.
+func vipPod(c *cluster.Cluster, host string) []step.Step {
+	vip := plugin.VIPOf(c.Spec)
+	if !vip.Pod || !c.Host(host).Is(vip.Role) {
 		return nil
 	}
-	return []step.Step{loadbalancer.KubeVIP(c, host)}
+	return []step.Step{vips[vip.Name](c, host)}
 }
 
 // Endpoint waits until workers reach an API server by the name that stands in every
@@ -277,7 +270,7 @@ func Ready(c *cluster.Cluster, hosts []string) plan.Task {
 // AddonsReady waits for the network plugin and the DNS server.
 func AddonsReady(c *cluster.Cluster) plan.Task {
 	return on("addons", []string{plan.API}, func(string) []step.Step {
-		all := []step.Step{addon.FlannelReady(c), addon.CoreDNSReady(c)}
+		all := []step.Step{addon.NetworkReady(c), addon.CoreDNSReady(c)}
 		if c.Kubeadm() {
 			all = append(all, addon.KubeProxyReady(c))
 		}
@@ -307,9 +300,9 @@ func Pruned(c *cluster.Cluster, hosts []string) plan.Part {
 // Clean takes the cluster off hosts.
 func Clean(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("clean", hosts, func(h string) []step.Step {
-		if cluster.RunsHarbor(c.Spec, c.Host(h)) { // containers, mounts and packet filters are Docker's
-			return []step.Step{cleanup.Services(c, h), registry.HarborGone(), cleanup.Data(c, h), cleanup.Restored{}}
+		if cluster.InDocker(c.Spec, c.Host(h)) { // containers, mounts and packet filters are Docker's
+			return []step.Step{cleanup.Services(c, h), registries[c.Spec.Registry.Type].gone(), cleanup.Data(c, h), cleanup.Restored{}}
 		}
-		return []step.Step{cleanup.Pods(), cleanup.Services(c, h), cleanup.Groups(), cleanup.Mounts(c), cleanup.Network(), cleanup.Data(c, h), cleanup.Restored{}}
+		return []step.Step{cleanup.Pods(c), cleanup.Services(c, h), cleanup.Groups(), cleanup.Mounts(c), cleanup.Network(c), cleanup.Data(c, h), cleanup.Restored{}}
 	})
 }

@@ -4,7 +4,9 @@ package templates
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -25,6 +27,12 @@ func Render(name string, data any) []byte {
 		panic(fmt.Sprintf("rendering %s: %v", name, err))
 	}
 	return b.Bytes()
+}
+
+// Digest is short for a text that was rendered: pods that carry that of their own objects start anew when these change.
+func Digest(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
 }
 
 // Names lists all templates, in the form that Render takes.

@@ -17,6 +17,9 @@ import (
 // In Harbor the first part of a repository's name is a project, which must be there before it is asked for anything: that is
 // the upstream registry, as images keep their names. Facts: api/v2.0/swagger.yaml of Harbor.
 
+// harbor reports whether the registry is Harbor, where the user is its administrator.
+func (r Private) harbor() bool { return r.Kind == "harbor" }
+
 // project is the one that an image belongs to.
 func project(place registry.Reference) string {
 	name, _, _ := strings.Cut(place.Repository, "/")
@@ -26,7 +29,7 @@ func project(place registry.Reference) string {
 // hasProject reports whether an image can be in the registry at all. Of a project that is not there, Harbor says that
 // the user is not allowed to see it.
 func (c *Client) hasProject(ctx context.Context, place registry.Reference) (bool, error) {
-	if !c.registry.Harbor {
+	if !c.registry.harbor() {
 		return true, nil
 	}
 	_, status, err := c.api(ctx, http.MethodHead, "projects?project_name="+url.QueryEscape(project(place)), "", http.StatusOK, http.StatusNotFound)

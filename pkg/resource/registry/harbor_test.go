@@ -23,7 +23,7 @@ func TestHarborTroubles(t *testing.T) {
 			}
 			_, _ = io.WriteString(w, answer)
 		}))
-		r.Harbor = true
+		r.Kind = "harbor"
 		if err := r.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", answer, err, want)
 		}

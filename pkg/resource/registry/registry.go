@@ -35,7 +35,8 @@ type Private struct {
 	CA       []byte `json:"-"` // PEM, of the authority that signed its certificate
 	User     string
 	Password secret.Secret `json:"-"`
-	Harbor   bool          `json:",omitempty"` // it is Harbor, where the user is its administrator
+	Kind     string        `json:",omitempty"` // spec.registry.type
+	Unit     string        `json:"-"`          // of systemd, on its host
 
 	Dial func(ctx context.Context, network, address string) (net.Conn, error) `json:"-"` // nil: from this machine
 }
@@ -112,20 +113,12 @@ func (c *Client) repository(place registry.Reference) *remote.Repository {
 	return &remote.Repository{Client: c, Reference: place}
 }
 
-// Unit is the systemd unit that runs the registry on its host.
-func (r Private) Unit() string {
-	if r.Harbor {
-		return "harbor"
-	}
-	return "registry"
-}
-
 // Ping asks whether the registry answers, and knows the user; and whether all parts of Harbor are well.
 func (r Private) Ping(ctx context.Context) error {
 	c := r.Connect()
 	defer c.Close()
 	err := c.all().Ping(ctx)
-	if err == nil && r.Harbor {
+	if err == nil && r.harbor() {
 		err = c.healthy(ctx)
 	}
 	return r.Explain(err)
@@ -140,12 +133,12 @@ func (r Private) Explain(err error) error {
 		return nil
 	case errors.As(err, &refused) && (refused.StatusCode == http.StatusUnauthorized || refused.StatusCode == http.StatusForbidden):
 		advice := "run kubexm create cluster again: it brings the registry's users to what the configuration says"
-		if r.Harbor {
+		if r.harbor() {
 			advice = "Harbor keeps the password that it had when it first started, or was given since on its web page: give that one in spec.registry.auth"
 		}
 		return fault.Advise(fmt.Errorf("registry %s refuses user %s: %w", r.Name, r.User, err), advice)
 	case errors.As(err, &broken), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return fault.Transient(fault.Advise(fmt.Errorf("registry %s: %w", r.Name, err), "check on its host that it runs: journalctl -u "+r.Unit()))
+		return fault.Transient(fault.Advise(fmt.Errorf("registry %s: %w", r.Name, err), "check on its host that it runs: journalctl -u "+r.Unit))
 	}
 	return fmt.Errorf("registry %s: %w", r.Name, err)
 }

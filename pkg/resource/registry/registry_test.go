@@ -25,7 +25,7 @@ func TestContent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := resourcetest.NewPrivate(t, inner)
-			r.Harbor = name == "harbor"
+			r.Kind = name
 			if found, err := r.Digests(t.Context(), image, missing); err != nil || len(found) != 0 {
 				t.Errorf("of nothing: %v, %v", found, err)
 			}

@@ -1,43 +1,27 @@
 // Package addon holds the steps that install what is in every cluster: the
-// network plugin, the DNS server, and the cluster's identity.
+// DNS server, kube-proxy, and the cluster's identity.
 package addon
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"strings"
 
-	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/templates"
 )
 
-// Flannel installs the network plugin flannel.
-func Flannel(c *cluster.Cluster) step.Step {
-	f := c.Spec.Network.Flannel
-	data := struct {
-		PodCIDR, Backend, Image, CNIImage, Digest, APIHost string
-		APIPort                                            int
-		NFTables                                           bool
-	}{
-		PodCIDR: c.Spec.Network.PodCIDR, Backend: f.Backend, Image: c.Image("flannel"), CNIImage: c.Image("flannel-cni"),
-		APIHost: c.Spec.LoadBalancer.Domain, APIPort: c.Spec.LoadBalancer.Port, NFTables: c.ProxyMode() == v1alpha1.ProxyNFTables,
-	}
-	data.Digest = digest(templates.Render("flannel/flannel", data))
-	return apply(c, "flannel", templates.Render("flannel/flannel", data))
-}
-
-// FlannelReady waits until flannel runs on every node.
-func FlannelReady(c *cluster.Cluster) step.Step {
-	return step.RolledOut{What: "flannel", API: c.AnyAPI(), Objects: workload("DaemonSet", "kube-flannel", "kube-flannel-ds")}
+// NetworkReady waits until the network plugin runs on every node.
+func NetworkReady(c *cluster.Cluster) step.Step {
+	n := plugin.NetworkOf(c.Spec)
+	return step.RolledOut{What: n.Name, API: c.AnyAPI(), Objects: step.Content(n.Ready)}
 }
 
 // KubeProxy installs kube-proxy where it runs in pods: with kubeadm.
 func KubeProxy(c *cluster.Cluster) step.Step {
 	conf := c.ProxyConfig()
 	data := struct{ Config, Server, Image, Digest string }{strings.TrimSpace(string(c.YAML(conf))), c.Endpoint(), c.Image("kube-proxy"), ""}
-	data.Digest = digest(templates.Render("kubernetes/kube-proxy", data))
+	data.Digest = templates.Digest(templates.Render("kubernetes/kube-proxy", data))
 	return apply(c, "kube-proxy", templates.Render("kubernetes/kube-proxy", data))
 }
 
@@ -52,7 +36,7 @@ func CoreDNS(c *cluster.Cluster) step.Step {
 		Corefile, ClusterIP, Image, Digest string
 		Replicas                           int
 	}{Corefile(c), c.DNSIP(), c.Image("coredns"), "", c.Spec.DNS.CoreDNS.Replicas}
-	data.Digest = digest(templates.Render("coredns/coredns", data))
+	data.Digest = templates.Digest(templates.Render("coredns/coredns", data))
 	return apply(c, "coredns", templates.Render("coredns/coredns", data))
 }
 
@@ -86,11 +70,4 @@ func apply(c *cluster.Cluster, what string, objects []byte) step.Step {
 
 func workload(kind, namespace, name string) []byte {
 	return []byte("{apiVersion: apps/v1, kind: " + kind + ", metadata: {namespace: " + namespace + ", name: " + name + "}}")
-}
-
-// digest changes the pods of a workload with all that is rendered for it, so
-// that they restart when their configuration changes.
-func digest(objects []byte) string {
-	sum := sha256.Sum256(objects)
-	return hex.EncodeToString(sum[:8])
 }

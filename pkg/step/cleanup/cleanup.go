@@ -3,11 +3,13 @@ package cleanup
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
 )
@@ -20,32 +22,37 @@ const readable = `{ ! command -v nft >/dev/null || nft list tables >/dev/null 2>
 // Pods stops the kubelet, so that nothing starts pods again, and removes all
 // pods with what the network plugin made for them. What kube-proxy made in its
 // container it also removes from there, where the host cannot.
-func Pods() step.Step {
+func Pods(c *cluster.Cluster) step.Step {
+	runtime, stop := plugin.RuntimeOf(c.Spec), ""
+	if vip := plugin.VIPOf(c.Spec); vip.Pod {
+		stop = `for i in $(crictl ps -q --name '^` + vip.Unit + `$'); do crictl stop --timeout 10 "$i" >/dev/null || true; done
+`
+	}
 	return step.With(step.Command{
 		What:   "no pods",
-		Unless: `! systemctl is-active -q containerd || { ! systemctl is-active -q kubelet && [ -z "$(crictl pods -q)" ] && ` + readable + `; }`,
+		Unless: "! systemctl is-active -q " + runtime.Unit + ` || { ! systemctl is-active -q kubelet && [ -z "$(crictl pods -q)" ] && ` + readable + `; }`,
 		Run: `systemctl stop kubelet || true
-for i in $(crictl ps -q --name '^kube-vip$'); do crictl stop --timeout 10 "$i" >/dev/null || true; done
-crictl rmp -fa >/dev/null 2>&1 || true
+` + stop + `crictl rmp -fa >/dev/null 2>&1 || true
 left=$(crictl pods -q); if [ -n "$left" ]; then crictl rmp -f $left >&2; fi
-if ! ` + readable + `; then for i in $(ctr -n k8s.io images ls -q | grep '/kube-proxy:'); do
-ctr -n k8s.io run --rm --net-host --privileged "$i" kubexm-cleanup /usr/local/bin/kube-proxy --cleanup >&2 || true; done; fi`,
+if ! ` + readable + `; then for i in $(` + runtime.Images + ` | grep '/kube-proxy:'); do
+` + runtime.Run + ` "$i" kubexm-cleanup /usr/local/bin/kube-proxy --cleanup >&2 || true; done; fi`,
 	}, step.Options{Timeout: 10 * time.Minute})
 }
 
-// shims lists the processes that containerd has left behind: those of containers outlive it
+// shims lists the processes that the container runtime has left behind: those of containers outlive it
 // (KillMode=process), and systemd forgets the control group of a unit that has stopped.
-const shims = `shims() { for g in /sys/fs/cgroup/system.slice/containerd.service /sys/fs/cgroup/systemd/system.slice/containerd.service; do
+const shims = `shims() { for g in /sys/fs/cgroup/system.slice/RUNTIME.service /sys/fs/cgroup/systemd/system.slice/RUNTIME.service; do
 if [ -f "$g/cgroup.procs" ]; then cat "$g/cgroup.procs"; fi; done; }
 `
 
-// Services stops the units that kubexm may have made, and what they left running. Where Harbor runs, containerd is Docker's.
+// Services stops the units that kubexm may have made, and what they left running. Where Docker runs the registry, the runtime is Docker's.
 func Services(c *cluster.Cluster, host string) step.Step {
-	units, shims := "kubelet kube-proxy kube-scheduler kube-controller-manager kube-apiserver containerd", shims
-	if cluster.RunsHarbor(c.Spec, c.Host(host)) {
-		units, shims = "harbor", "shims() { :; }\n"
+	runtime, registry := plugin.RuntimeOf(c.Spec).Unit, plugin.RegistryOf(c.Spec).Unit
+	units, shims := "kubelet kube-proxy kube-scheduler kube-controller-manager kube-apiserver "+runtime, strings.ReplaceAll(shims, "RUNTIME", runtime)
+	if cluster.InDocker(c.Spec, c.Host(host)) {
+		units, shims = registry, "shims() { :; }\n"
 	} else if c.Host(host).Is(v1alpha1.RoleRegistry) {
-		units += " registry"
+		units += " " + registry
 	}
 	if !c.ExternalEtcd() { // which may run on this machine, too
 		units += " etcd"
@@ -81,12 +88,13 @@ for g in ` + groups + `; do if [ -d "$g" ]; then clear "$g"; fi; done`,
 }
 
 // mounts lists, last mounted first, what kubelet, runtime and network plugin mounted.
-const mounts = `while read -r _ at _; do case "$at" in /var/lib/kubelet/*|/run/containerd/*|ROOT/*|/run/netns/cni-*|/var/run/netns/cni-*|/run/flannel/*) m="$at
+const mounts = `while read -r _ at _; do case "$at" in /var/lib/kubelet/*|ROOT/*|/run/netns/cni-*|/var/run/netns/cni-*OTHERS) m="$at
 $m";; esac; done </proc/mounts; printf '%s' "$m"`
 
 // Mounts unmounts what was left mounted.
 func Mounts(c *cluster.Cluster) step.Step {
-	list := strings.ReplaceAll(mounts, "ROOT", runner.Quote(c.DataRoot()))
+	others := strings.Join(append([]string{""}, plugin.Leftovers(plugin.Of(c.Spec)).Mounts...), "|")
+	list := strings.NewReplacer("ROOT", runner.Quote(c.DataRoot()), "OTHERS", others).Replace(mounts)
 	return step.Command{
 		What:   "no mounts",
 		Unless: `[ -z "$(` + list + `)" ]`,
@@ -94,25 +102,22 @@ func Mounts(c *cluster.Cluster) step.Step {
 	}
 }
 
-// The chains, tables and rules of kube-proxy, kubelet and network plugins, by their names:
-// what others say in comments does not count, but for flannel's own ones.
-const (
-	chains = `(KUBE-|CNI-|FLANNEL-)`
-	rules  = `^:` + chains + `|^-[AI] ` + chains + `| -[jg] ` + chains + `|--comment "flanneld (forward|masq)"`
-	tables = `^table [a-z0-9]+ (kube-proxy|flannel-ipv[46])$`
-)
-
-// links lists the interfaces of network plugins and of kube-proxy.
-const links = `for l in cni0 flannel.1 flannel-v6.1 kube-ipvs0; do if ip link show "$l" >/dev/null 2>&1; then echo "$l"; fi; done`
-
 // Network removes the interfaces and the packet filter rules of the network
-// plugin and of kube-proxy, and the virtual servers of a kube-proxy that made any. Rules
-// of others stay; tables of iptables that are
+// plugin and of kube-proxy, and the virtual servers of a kube-proxy that made any. They are known by
+// their names: what others say in comments does not count. Rules of others stay; tables of iptables that are
 // empty then, as they come into being by looking at them, go.
-func Network() step.Step {
+func Network(c *cluster.Cluster) step.Step {
+	left := plugin.Leftovers(plugin.Of(c.Spec))
+	chains := "(" + strings.Join(append([]string{"KUBE-", "CNI-"}, left.Chains...), "|") + ")"
+	rules := "^:" + chains + "|^-[AI] " + chains + "| -[jg] " + chains
+	for _, own := range left.Comments {
+		rules += `|--comment "` + own + `"`
+	}
+	tables := "^table [a-z0-9]+ (" + strings.Join(append([]string{"kube-proxy"}, left.Tables...), "|") + ")$"
+	links := "for l in " + strings.Join(append([]string{"cni0", "kube-ipvs0"}, left.Links...), " ") + `; do if ip link show "$l" >/dev/null 2>&1; then echo "$l"; fi; done`
 	return step.Command{
 		What: "no network of the cluster",
-		Unless: `[ -z "$(` + links + `)" ] && ! iptables-save 2>/dev/null | grep -qE '` + rules + `' && ! ip6tables-save 2>/dev/null | grep -qE '` + rules + `' &&
+		Unless: "[ -z \"$(" + links + ")\" ] && ! iptables-save 2>/dev/null | grep -qE '" + rules + "' && ! ip6tables-save 2>/dev/null | grep -qE '" + rules + `' &&
 ! nft list tables 2>/dev/null | grep -qE '` + tables + `'`,
 		Run: `if ip link show kube-ipvs0 >/dev/null 2>&1 && command -v ipvsadm >/dev/null; then ipvsadm -C || true; fi
 for l in $(` + links + `); do ip link delete "$l"; done
@@ -134,13 +139,16 @@ case "$(stat -c %d "$e") $e" in */lost+found) ;; "$dev "*) echo "$e";; esac; fi;
 // Data removes what the services wrote, on no other file system than that of each directory. One
 // that is a mount point or a link is emptied.
 func Data(c *cluster.Cluster, host string) step.Step {
-	all := append(cluster.DataDirs(c.Spec, c.Host(host)), "/etc/kubernetes", "/var/lib/kubelet", "/var/lib/cni", "/run/flannel", "/var/lib/kube-proxy",
-		"/var/log/pods", "/var/log/containers", "/etc/cni/net.d/10-flannel.conflist", "/opt/cni/bin/flannel", "/run/lock/kubexm-kubeadm") // the last one is of earlier releases
-	empty := "/etc/cni/net.d /etc/cni /run/netns"
-	if !cluster.RunsHarbor(c.Spec, c.Host(host)) {
-		all = append(all, "/run/containerd", "/run/nri")
-		empty += " /opt/containerd/bin /opt/containerd/lib /opt/containerd"
+	plugins := plugin.Of(c.Spec)
+	if cluster.InDocker(c.Spec, c.Host(host)) {
+		plugins = slices.DeleteFunc(plugins, func(p plugin.Plugin) bool { return p.Name == plugin.RuntimeOf(c.Spec).Name })
 	}
+	of := plugin.Leftovers(plugins)
+	all := slices.Concat(cluster.DataDirs(c.Spec, c.Host(host)), []string{
+		"/etc/kubernetes", "/var/lib/kubelet", "/var/lib/cni", "/var/lib/kube-proxy", "/var/log/pods", "/var/log/containers",
+		"/run/lock/kubexm-kubeadm", // of earlier releases
+	}, of.Paths)
+	empty := strings.Join(append([]string{"/etc/cni/net.d", "/etc/cni", "/run/netns"}, of.Empty...), " ")
 	dirs := runner.Quote(all...)
 	return step.Command{
 		What:   "no data of the cluster",

@@ -62,7 +62,7 @@ func TestNetworkOfOthers(t *testing.T) {
 		if ipvs {
 			h.SetAddr("kube-ipvs0", "10.96.0.1/32")
 		}
-		if !apply(t, h.Runner(), cleanup.Network()) {
+		if !apply(t, h.Runner(), cleanup.Network(clustertest.New(t, "", nil))) {
 			t.Error("nothing to do")
 		}
 		before = strings.Replace(before, "rules ip kube-proxy\n    chain services {\n    }\n", "", 1)

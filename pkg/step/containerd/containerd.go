@@ -6,13 +6,11 @@ import (
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/templates"
 )
-
-// Socket is where containerd listens.
-const Socket = "unix:///run/containerd/containerd.sock"
 
 // BinDir is where kubexm puts programs.
 const BinDir = "/usr/local/bin"
@@ -20,11 +18,19 @@ const BinDir = "/usr/local/bin"
 // CNIBinDir is where the runtime finds CNI plugins.
 const CNIBinDir = "/opt/cni/bin"
 
+// Steps install and run containerd.
+func Steps(c *cluster.Cluster) func(host string) []step.Step {
+	registries := Registries(c) // the same for all
+	return func(h string) []step.Step {
+		return []step.Step{Programs(c, h), Config(c, h, registries), Service(c, h)}
+	}
+}
+
 // Artifacts are what the runtime of a host is made of.
 func Artifacts(c *cluster.Cluster, host string) []resource.Artifact {
 	var all []resource.Artifact
-	for _, n := range []string{"containerd", "runc", "crictl", "cni-plugins"} {
-		all = append(all, c.Artifact(n, host))
+	for _, p := range plugin.RuntimeOf(c.Spec).Parts {
+		all = append(all, c.Artifact(p.Name, host))
 	}
 	return all
 }
@@ -34,7 +40,7 @@ func Programs(c *cluster.Cluster, host string) step.Step {
 	u := step.Upload{What: "container runtime", Store: c.Store}
 	for _, a := range Artifacts(c, host) {
 		dir := BinDir
-		if a.Component == "cni-plugins" {
+		if a.Component == plugin.CNIPlugins {
 			dir = CNIBinDir
 		}
 		u.Programs = append(u.Programs, step.Programs{Artifact: a, Dir: dir})

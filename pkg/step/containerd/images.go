@@ -20,28 +20,6 @@ import (
 
 const transferTimeout = 30 * time.Minute
 
-// Pull ensures that an image is in the store of the control machine.
-type Pull struct {
-	Image string
-	Arch  string
-	Store *resource.Store
-}
-
-func (p Pull) String() string { return "download " + p.Image + " " + p.Arch }
-
-// Precheck looks into the store; it asks no registry.
-func (p Pull) Precheck(ctx context.Context, _ *runner.Runner) (*step.Change, error) {
-	if has, err := p.Store.Has(p.Image, p.Arch); has || err != nil {
-		return nil, err
-	}
-	return &step.Change{
-		Diff: "+ " + p.Image,
-		Run: func(ctx context.Context) error {
-			return p.Store.Pull(ctx, p.Image, p.Arch, step.Progress(ctx))
-		},
-	}, nil
-}
-
 // Images ensures that containerd has images of the store, under their names.
 type Images struct {
 	Names []string

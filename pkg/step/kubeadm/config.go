@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/plugin"
 )
 
 // The part of kubeadm's configuration that kubexm uses. kubeadm's own types
@@ -135,7 +136,7 @@ func args(m map[string]string) []arg {
 
 // registration is how a node joins. The flags of its kubelet are in the unit.
 func registration(c *cluster.Cluster, host string) nodeRegistration {
-	return nodeRegistration{Name: host, CRISocket: containerdSocket, Taints: c.Taints(host), ImagePullPolicy: "IfNotPresent"}
+	return nodeRegistration{Name: host, CRISocket: plugin.RuntimeOf(c.Spec).Endpoint(), Taints: c.Taints(host), ImagePullPolicy: "IfNotPresent"}
 }
 
 func clusterConfig(c *cluster.Cluster, etcd Etcd) clusterConfiguration {

@@ -17,6 +17,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/kube"
 	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/util/fault"
@@ -32,8 +33,7 @@ const (
 	// Done is there when kubeadm has made a node of the host.
 	Done = runner.StateDir + "/kubeadm"
 
-	kubeletConfig    = "/var/lib/kubelet/config.yaml"
-	containerdSocket = "unix:///run/containerd/containerd.sock"
+	kubeletConfig = "/var/lib/kubelet/config.yaml"
 )
 
 // Programs puts kubeadm, and on masters kubectl, on the host.
@@ -83,6 +83,7 @@ func PKI(c *cluster.Cluster, host string, withEtcd bool) step.Step {
 // Init makes the control plane of the first master, from its Config.
 type Init struct {
 	Member string `json:",omitempty"` // the data of the etcd that kubeadm runs; empty: it runs none
+	Socket string `json:"-"`          // of the container runtime, as a URL
 }
 
 // LocalEtcd is the etcd that kubeadm runs as a static pod.
@@ -97,8 +98,8 @@ func tag(ref string) string { return ref[strings.LastIndex(ref, ":")+1:] }
 func ExternalEtcd(e cluster.EtcdEndpoint) Etcd { return Etcd{External: &e} }
 
 // NewInit returns the step that makes the control plane with the given etcd.
-func NewInit(etcd Etcd) step.Step {
-	init := Init{}
+func NewInit(c *cluster.Cluster, etcd Etcd) step.Step {
+	init := Init{Socket: plugin.RuntimeOf(c.Spec).Endpoint()}
 	if etcd.Local != nil {
 		init.Member = etcd.Local.DataDir + "/member"
 	}
@@ -120,7 +121,7 @@ func (i Init) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 	}
 	var rollback func(context.Context) error
 	if len(have) == 0 {
-		rollback = reset(r)
+		rollback = reset(r, i.Socket)
 	}
 	return &step.Change{
 		Diff: "run: kubeadm init --config " + configPath,
@@ -141,6 +142,7 @@ type Join struct {
 	CA     step.Content              // by which the API server is checked
 	Client func() (*pki.Pair, error) `json:"-"`
 	API    kube.Access               `json:"-"`
+	Socket string                    `json:"-"` // of the container runtime, as a URL
 }
 
 const (
@@ -162,7 +164,7 @@ func NewJoin(c *cluster.Cluster, host string) step.Step {
 	}
 	return step.With(Join{
 		Node: host, Config: c.YAML(conf), Server: c.Endpoint(), CA: c.Trust(pki.Kubernetes),
-		Client: func() (*pki.Pair, error) { return c.Certs.Joining(host) }, API: c.AnyAPI(),
+		Client: func() (*pki.Pair, error) { return c.Certs.Joining(host) }, API: c.AnyAPI(), Socket: conf.NodeRegistration.CRISocket,
 	}, step.Options{Timeout: 10 * time.Minute})
 }
 
@@ -185,7 +187,7 @@ func (j Join) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 	joined := len(have) > 3 && slices.Equal(have[:3], done)
 	var rollback func(context.Context) error
 	if len(have) == 0 { // what an earlier run has begun may be a member of etcd by now
-		rollback = reset(r)
+		rollback = reset(r, j.Socket)
 	}
 	return &step.Change{
 		Diff:     "run: kubeadm join --config " + joinPath + "\n" + string(j.Config),
@@ -286,15 +288,12 @@ func run(ctx context.Context, r *runner.Runner, line string) error {
 }
 
 // reset takes back what kubeadm did on a host, finished or not.
-func reset(r *runner.Runner) func(context.Context) error {
+func reset(r *runner.Runner, socket string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		_, err := r.Sh(ctx, Reset)
+		_, err := r.Sh(ctx, "{ "+exclusive+"reset --force --cri-socket "+socket+"; } >&2; rm -f "+Done+" "+joinPath+" "+discoveryPath)
 		return err
 	}
 }
-
-// Reset is the script that takes back what kubeadm did on a host.
-const Reset = "{ " + exclusive + "reset --force --cri-socket " + containerdSocket + "; } >&2; rm -f " + Done + " " + joinPath + " " + discoveryPath
 
 // Renamed lets kubeconfigs that kubeadm and the kubelet made call the endpoint by its name of now: nobody writes them again.
 func Renamed(c *cluster.Cluster) step.Step {

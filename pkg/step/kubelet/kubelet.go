@@ -9,6 +9,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/kube"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/step"
 )
 
@@ -82,7 +83,7 @@ func Args(c *cluster.Cluster, host string) map[string]string {
 
 func unit(c *cluster.Cluster, host string, args map[string]string, reads ...step.Step) step.Unit {
 	return step.Unit{
-		Name: "kubelet", Description: "Kubernetes node agent", Documentation: "https://kubernetes.io/docs", After: "containerd.service",
+		Name: "kubelet", Description: "Kubernetes node agent", Documentation: "https://kubernetes.io/docs", After: plugin.RuntimeOf(c.Spec).Unit + ".service",
 		Command: binDir + "/kubelet", Args: args, Reads: reads,
 		Settings: append(step.HoldsContainers(), step.Limits(c.FactsOf(host).CanRaiseLimits(), "-999")...),
 	}

@@ -3,9 +3,7 @@
 package loadbalancer
 
 import (
-	"crypto/sha256"
 	_ "embed"
-	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/templates"
 )
@@ -20,39 +19,9 @@ import (
 // manifests is where the kubelet looks for static pods.
 const manifests = "/etc/kubernetes/manifests/"
 
-// proxy is a program that spreads connections to the masters.
-type proxy struct {
-	template string
-	config   string              // where the program looks for its configuration
-	packages map[string][]string // by package manager
-	command  string              // under systemd
-	kind     string              // Type= of systemd.service(5)
-	pod      []string            // command in a pod
-	leaves   []string            // see step.Packages
-}
-
-var proxies = map[string]proxy{
-	v1alpha1.ProxyHAProxy: {
-		template: "loadbalancer/haproxy", config: "/etc/haproxy/haproxy.cfg", packages: names("haproxy", "haproxy"),
-		command: "/usr/sbin/haproxy -Ws -f /etc/haproxy/haproxy.cfg", kind: "notify",
-		pod:    []string{"haproxy", "-W", "-db", "-f", "/etc/haproxy/haproxy.cfg"},
-		leaves: []string{"/var/lib/haproxy", "/run/haproxy", "/run/haproxy.pid", "/run/haproxy-master.sock"},
-	},
-	v1alpha1.ProxyNginx: {
-		template: "loadbalancer/nginx", config: "/etc/nginx/nginx.conf", packages: names("nginx libnginx-mod-stream", "nginx nginx-mod-stream"),
-		command: `/usr/sbin/nginx -g "daemon off;"`, kind: "simple",
-		pod:    []string{"nginx", "-g", `"daemon off;"`},
-		leaves: []string{"/var/lib/nginx", "/var/log/nginx", "/run/nginx.pid", "/run/kubexm-nginx"},
-	},
-}
-
-func names(debian, redhat string) map[string][]string {
-	return map[string][]string{"apt": strings.Fields(debian), "dnf": strings.Fields(redhat), "yum": strings.Fields(redhat)}
-}
-
 // config is the configuration of the proxy that listens on an address of its host.
 func config(c *cluster.Cluster, host, bind string) step.File {
-	p := proxies[c.Proxy()]
+	p := plugin.ProxyOf(c.Spec)
 	type master struct{ Name, IP string }
 	data := struct {
 		Bind              string
@@ -69,28 +38,27 @@ func config(c *cluster.Cluster, host, bind string) step.File {
 	for _, m := range c.All(v1alpha1.RoleMaster) {
 		data.Masters = append(data.Masters, master{m, c.IP(m)})
 	}
-	return step.File{Path: p.config, Content: templates.Render(p.template, data), Mode: 0o644}
+	return step.File{Path: p.Config, Content: templates.Render(p.Template, data), Mode: 0o644}
 }
 
-// Packages installs the proxy, and on a load balancer keepalived.
+// Packages installs the proxy, and on a load balancer what moves the virtual address.
 func Packages(c *cluster.Cluster, host string) step.Step {
-	manager, p := c.FactsOf(host).PackageManager, proxies[c.Proxy()]
-	install := step.Packages{Manager: manager, Names: slices.Clone(p.packages[manager]), Leaves: slices.Clone(p.leaves), From: c.Repository(host)}
-	if c.Host(host).Is(v1alpha1.RoleLoadBalancer) {
-		install.Names = append(install.Names, "keepalived")
-		install.Leaves = append(install.Leaves, "/etc/iproute2/rt_addrprotos.d/keepalived.conf", "/run/keepalived")
+	manager, p := c.FactsOf(host).PackageManager, plugin.ProxyOf(c.Spec)
+	install := step.Packages{Manager: manager, Names: slices.Clone(p.Packages[manager]), Leaves: slices.Clone(p.PackagesLeft), From: c.Repository(host)}
+	if vip := plugin.VIPOf(c.Spec); c.Host(host).Is(vip.Role) {
+		install.Names, install.Leaves = append(install.Names, vip.Packages...), append(install.Leaves, vip.PackagesLeft...)
 	}
 	return install
 }
 
 // Service runs the proxy under systemd.
 func Service(c *cluster.Cluster, host, bind string) step.Step {
-	p := proxies[c.Proxy()]
+	p := plugin.ProxyOf(c.Spec)
 	unit := step.Unit{
-		Name: c.Proxy(), Description: "Load balancer of the Kubernetes API servers", Documentation: "man:" + c.Proxy() + "(1)",
-		After: "network-online.target", Type: p.kind, Command: p.command,
+		Name: p.Name, Description: "Load balancer of the Kubernetes API servers", Documentation: "man:" + p.Name + "(1)",
+		After: "network-online.target", Type: p.Type, Command: p.Command,
 		Settings: append(step.Limits(c.FactsOf(host).CanRaiseLimits(), "-999"), "KillMode=mixed"),
-		Titled:   c.Proxy() == v1alpha1.ProxyNginx,
+		Titled:   p.Titled,
 	}.Service()
 	unit.Files = []step.File{config(c, host, bind)}
 	return unit
@@ -98,14 +66,13 @@ func Service(c *cluster.Cluster, host, bind string) step.Step {
 
 // Pod runs the proxy as a static pod.
 func Pod(c *cluster.Cluster, host, bind string) step.Step {
-	p, conf := proxies[c.Proxy()], config(c, host, bind)
-	sum := sha256.Sum256(conf.Content)
+	p, conf := plugin.ProxyOf(c.Spec), config(c, host, bind)
 	pod := templates.Render("loadbalancer/proxy-pod", struct {
 		Proxy, Image, Digest, Config string
 		Command                      []string
 		Port                         int
-	}{c.Proxy(), c.Image(c.Proxy()), hex.EncodeToString(sum[:8]), p.config, p.pod, c.APIPort()})
-	return step.Files{What: c.Proxy(), List: []step.File{conf, {Path: manifests + c.Proxy() + ".yaml", Content: pod, Mode: 0o600}}}
+	}{p.Name, c.Image(p.Parts[0].Name), templates.Digest(conf.Content), p.Config, p.Pod, c.APIPort()})
+	return step.Files{What: p.Name, List: []step.File{conf, {Path: manifests + p.Name + ".yaml", Content: pod, Mode: 0o600}}}
 }
 
 // Keepalived moves the virtual address between the load balancers.

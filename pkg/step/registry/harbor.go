@@ -17,6 +17,11 @@ const (
 	compose   = harborDir + "docker-compose.yml" // made by prepare, for containers that are kept by Docker
 )
 
+// HarborSteps install and run Harbor.
+func HarborSteps(c *cluster.Cluster, host string) []step.Step {
+	return []step.Step{HarborInstaller(c, host), DataDir(c), Harbor(c, host), HarborService(c, host), Answers(c)}
+}
+
 // HarborInstaller puts Harbor's installer on its host.
 func HarborInstaller(c *cluster.Cluster, host string) step.Step {
 	u := step.Upload{What: "Harbor's installer", Store: c.Store, Programs: []step.Programs{{Artifact: c.Artifact("harbor", host), Dir: harborDir}}}

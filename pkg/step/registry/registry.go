@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/resource/registry"
 	"github.com/kubexm/kubexm/pkg/runner"
@@ -24,16 +25,21 @@ const (
 	transferTimeout = 2 * time.Hour // all images, through one connection
 )
 
+// Steps install and run the registry of the project Distribution.
+func Steps(c *cluster.Cluster, host string) []step.Step {
+	return []step.Step{Programs(c, host), DataDir(c), Service(c, host), Answers(c)}
+}
+
 // Programs puts the registry's program on its host.
 func Programs(c *cluster.Cluster, host string) step.Step {
 	u := step.Upload{What: "registry", Store: c.Store, Programs: []step.Programs{{Artifact: c.Artifact("registry", host), Dir: binDir}}}
 	return step.With(u, step.Options{Limit: step.LimitTransfer})
 }
 
-// DataDir makes the directory of the images. The containers of Harbor, with users of their own, see it as a whole.
+// DataDir makes the directory of the images. Containers with users of their own see it as a whole.
 func DataDir(c *cluster.Cluster) step.Step {
 	d := step.Dir{Path: c.Spec.Registry.DataDir, Mode: 0o700}
-	if c.Harbor() {
+	if plugin.RegistryOf(c.Spec).Docker {
 		d.Mode = 0o755
 	}
 	return d
@@ -73,10 +79,10 @@ func Service(c *cluster.Cluster, host string) step.Step {
 	return unit
 }
 
-// Answers waits until the registry answers on its host. Harbor makes a database first.
+// Answers waits until the registry answers on its host. One in containers makes a database first.
 func Answers(c *cluster.Cluster) step.Step {
 	patience := 3 * time.Minute
-	if c.Harbor() {
+	if plugin.RegistryOf(c.Spec).Docker {
 		patience = 10 * time.Minute
 	}
 	return step.With(answers{Registry: c.Registry()}, step.Options{Timeout: patience})
@@ -97,8 +103,8 @@ func (a answers) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, 
 		for pause := 50 * time.Millisecond; why != nil; pause = min(2*pause, time.Second) {
 			select {
 			case <-ctx.Done():
-				err := fmt.Errorf("%w: %w\n%s", context.Cause(ctx), why, step.Journal(context.WithoutCancel(ctx), r, a.Registry.Unit()))
-				return fault.Advise(err, "look at the host: journalctl -u "+a.Registry.Unit())
+				err := fmt.Errorf("%w: %w\n%s", context.Cause(ctx), why, step.Journal(context.WithoutCancel(ctx), r, a.Registry.Unit))
+				return fault.Advise(err, "look at the host: journalctl -u "+a.Registry.Unit)
 			case <-time.After(pause):
 				why = a.Registry.Ping(ctx)
 			}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/step/registry"
 	"github.com/kubexm/kubexm/pkg/util/golden"
@@ -25,7 +26,7 @@ func TestRendered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := clustertest.Parse(t, strings.Replace(clustertest.Alone, "master, worker]}]", "master, etcd, worker]}, {name: node2, address: 10.0.0.12, roles: [registry]}]", 1)+spec, nil)
 			text := func() string {
-				if c.Harbor() {
+				if plugin.RegistryOf(c.Spec).Docker {
 					files := step.Unwrap(registry.Harbor(c, "node2"))
 					return clustertest.Text(registry.HarborInstaller(c, "node2"), registry.DataDir(c), files, files.(step.Files).Also[0], files.(step.Files).Also[1],
 						registry.HarborService(c, "node2"), registry.Answers(c), registry.HarborGone())

@@ -23,7 +23,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"github.com/kubexm/kubexm/pkg/config"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/test/testbed/build"
 	"github.com/kubexm/kubexm/test/testbed/host"
 )
@@ -110,11 +110,10 @@ func addOwn(b *build.Builder, table []build.Component, images []Image) ([]Image,
 	for arch := range images[0].Files {
 		nothing[arch] = nil
 	}
-	versions := config.VersionsFor("")
-	images = append(images, // Debian's in the place of upstream's
-		Image{Ref: "docker.io/library/haproxy:" + versions.HAProxy, Files: nothing, Entrypoint: "/usr/sbin/haproxy", Tools: true},
-		Image{Ref: "docker.io/library/nginx:" + versions.Nginx, Files: nothing, Entrypoint: "/usr/sbin/nginx", Tools: true},
-	)
+	for _, p := range plugin.Proxies() { // Debian's in the place of upstream's
+		ref := strings.ReplaceAll(p.Parts[0].Image, "{version}", p.Parts[0].Version)
+		images = append(images, Image{Ref: ref, Files: nothing, Entrypoint: strings.Fields(p.Command)[0], Tools: true})
+	}
 	probe, err := Probe(b)
 	return append(images, probe), err
 }

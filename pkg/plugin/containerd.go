@@ -1,0 +1,37 @@
+package plugin
+
+import "github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+
+var containerd = Runtime{
+	Plugin: Plugin{
+		Name: "containerd", Unit: "containerd",
+		Parts: []Component{
+			{
+				Name: "containerd", Version: "v2.3.4",
+				Base:     GitHub + "containerd/containerd/releases/download/v{version}/",
+				File:     "containerd-{version}-linux-{arch}.tar.gz",
+				Sums:     "{file}.sha256sum",
+				Programs: []string{"bin/containerd", "bin/containerd-shim-runc-v2", "bin/ctr"},
+			},
+			runc, crictl, cniPlugins,
+		},
+		Version: Field{"spec.runtime.version", func(s *v1alpha1.Spec) *string {
+			if s.Runtime.Type != "containerd" {
+				return nil
+			}
+			return &s.Runtime.Version
+		}},
+		Gates: []Gate{
+			{Least: "v1.7.0", Why: "containerd must be 1.7 or newer"},
+			{From: "v1.36.0", Least: "v2.0.0", Why: "Kubernetes 1.36 and newer need containerd 2.x"},
+		},
+		Left: Left{
+			Mounts: []string{"/run/containerd/*"},
+			Paths:  []string{"/run/containerd", "/run/nri"},
+			Empty:  []string{"/opt/containerd/bin", "/opt/containerd/lib", "/opt/containerd"},
+		},
+	},
+	Socket: "/run/containerd/containerd.sock",
+	Images: "ctr -n k8s.io images ls -q",
+	Run:    "ctr -n k8s.io run --rm --net-host --privileged",
+}

@@ -1,0 +1,36 @@
+package task
+
+import (
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/step/containerd"
+	"github.com/kubexm/kubexm/pkg/step/flannel"
+	"github.com/kubexm/kubexm/pkg/step/loadbalancer"
+	"github.com/kubexm/kubexm/pkg/step/registry"
+)
+
+type onHost = func(c *cluster.Cluster, host string) step.Step
+
+// The steps of plugins, by the names of their rows in package plugin. A proxy has none of its own.
+var (
+	runtimes = map[string]struct {
+		run  func(*cluster.Cluster) func(host string) []step.Step // what is the same for all hosts is made once
+		load onHost                                               // the images that a node needs
+	}{
+		"containerd": {containerd.Steps, containerd.Load},
+	}
+	networks = map[string]func(*cluster.Cluster) step.Step{
+		"flannel": flannel.Objects,
+	}
+	vips = map[string]onHost{
+		"keepalived": loadbalancer.Keepalived,
+		"kube-vip":   loadbalancer.KubeVIP,
+	}
+	registries = map[string]struct {
+		run  func(c *cluster.Cluster, host string) []step.Step
+		gone func() step.Step // from Docker
+	}{
+		"registry": {run: registry.Steps},
+		"harbor":   {registry.HarborSteps, registry.HarborGone},
+	}
+)
