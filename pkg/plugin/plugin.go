@@ -229,9 +229,14 @@ func Version(s *v1alpha1.Spec, part string) string {
 	return ""
 }
 
-// Leftovers is what all plugins of a list leave on a host.
-func Leftovers(plugins []Plugin) (all Left) {
-	for _, p := range plugins {
+// Leftovers is what plugins may have left on a host of a cluster, which may have been begun with others than it has now. Another
+// runtime is somebody else's, and where Docker runs what is there, so is the cluster's own.
+func Leftovers(s *v1alpha1.Spec, docker bool) (all Left) {
+	rows := slices.Concat(common(Networks()), common(Proxies()), common(VIPs()), common(Registries()))
+	if !docker {
+		rows = append(rows, RuntimeOf(s).Plugin)
+	}
+	for _, p := range rows {
 		l := p.Left
 		all = Left{
 			append(all.Mounts, l.Mounts...), append(all.Links, l.Links...), append(all.Chains, l.Chains...), append(all.Comments, l.Comments...),

@@ -6,13 +6,13 @@ import (
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/step/controlplane"
 	"github.com/kubexm/kubexm/pkg/step/health"
 	"github.com/kubexm/kubexm/pkg/step/host"
 	"github.com/kubexm/kubexm/pkg/step/kubeadm"
 	"github.com/kubexm/kubexm/pkg/step/kubelet"
-	"github.com/kubexm/kubexm/pkg/step/loadbalancer"
 )
 
 // rolling sends hosts through a part one after the other, each when the control plane is well, before and after it.
@@ -65,10 +65,12 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 		}
 		return append([]step.Step{controlplane.Programs(c, h, "kube-apiserver")}, apiServerSteps(c, h)...)
 	})
-	if _, holders := c.Split("kube-vip", hosts); holders != nil {
-		master = plan.Scope{Name: "address", Part: master, Begin: on("hand-over", holders, func(string) []step.Step {
-			return []step.Step{loadbalancer.HandOver()}
-		})}
+	for _, vip := range plugin.VIPs() {
+		if _, holders := c.Split(vip.Unit, hosts); vip.Pod && holders != nil {
+			master = plan.Scope{Name: "address", Part: master, Begin: on("hand-over", holders, func(string) []step.Step {
+				return []step.Step{vips[vip.Name].handOver()}
+			})}
+		}
 	}
 	if !c.Kubeadm() {
 		master = plan.Module{Parts: []plan.Part{master, on("controllers", hosts, func(h string) []step.Step {

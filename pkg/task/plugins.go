@@ -22,9 +22,12 @@ var (
 	networks = map[string]func(*cluster.Cluster) step.Step{
 		"flannel": flannel.Objects,
 	}
-	vips = map[string]onHost{
-		"keepalived": loadbalancer.Keepalived,
-		"kube-vip":   loadbalancer.KubeVIP,
+	vips = map[string]struct {
+		run      onHost
+		handOver func() step.Step // of one that is a pod: before the API server beside it stops
+	}{
+		"keepalived": {run: loadbalancer.Keepalived},
+		"kube-vip":   {loadbalancer.KubeVIP, loadbalancer.HandOver},
 	}
 	registries = map[string]struct {
 		run  func(c *cluster.Cluster, host string) []step.Step

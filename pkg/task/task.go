@@ -243,7 +243,7 @@ func LocalProxy(c *cluster.Cluster, hosts []string) plan.Task {
 // LoadBalancers runs the load balancers in front of the masters.
 func LoadBalancers(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("proxy", hosts, func(h string) []step.Step {
-		return []step.Step{loadbalancer.Packages(c, h), loadbalancer.Service(c, h, "*"), vips[plugin.VIPOf(c.Spec).Name](c, h)}
+		return []step.Step{loadbalancer.Packages(c, h), loadbalancer.Service(c, h, "*"), vips[plugin.VIPOf(c.Spec).Name].run(c, h)}
 	})
 }
 
@@ -253,7 +253,7 @@ func vipPod(c *cluster.Cluster, host string) []step.Step {
 	if !vip.Pod || !c.Host(host).Is(vip.Role) {
 		return nil
 	}
-	return []step.Step{vips[vip.Name](c, host)}
+	return []step.Step{vips[vip.Name].run(c, host)}
 }
 
 // Endpoint waits until workers reach an API server by the name that stands in every

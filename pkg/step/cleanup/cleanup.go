@@ -24,9 +24,10 @@ const readable = `{ ! command -v nft >/dev/null || nft list tables >/dev/null 2>
 // container it also removes from there, where the host cannot.
 func Pods(c *cluster.Cluster) step.Step {
 	runtime, stop := plugin.RuntimeOf(c.Spec), ""
-	if vip := plugin.VIPOf(c.Spec); vip.Pod {
-		stop = `for i in $(crictl ps -q --name '^` + vip.Unit + `$'); do crictl stop --timeout 10 "$i" >/dev/null || true; done
-`
+	for _, vip := range plugin.VIPs() {
+		if vip.Pod { // which gives the address up as it ends
+			stop += `for i in $(crictl ps -q --name '^` + vip.Unit + `$'); do crictl stop --timeout 10 "$i" >/dev/null || true; done` + "\n"
+		}
 	}
 	return step.With(step.Command{
 		What:   "no pods",
@@ -93,7 +94,7 @@ $m";; esac; done </proc/mounts; printf '%s' "$m"`
 
 // Mounts unmounts what was left mounted.
 func Mounts(c *cluster.Cluster) step.Step {
-	others := strings.Join(append([]string{""}, plugin.Leftovers(plugin.Of(c.Spec)).Mounts...), "|")
+	others := strings.Join(append([]string{""}, plugin.Leftovers(c.Spec, false).Mounts...), "|")
 	list := strings.NewReplacer("ROOT", runner.Quote(c.DataRoot()), "OTHERS", others).Replace(mounts)
 	return step.Command{
 		What:   "no mounts",
@@ -107,7 +108,7 @@ func Mounts(c *cluster.Cluster) step.Step {
 // their names: what others say in comments does not count. Rules of others stay; tables of iptables that are
 // empty then, as they come into being by looking at them, go.
 func Network(c *cluster.Cluster) step.Step {
-	left := plugin.Leftovers(plugin.Of(c.Spec))
+	left := plugin.Leftovers(c.Spec, false)
 	chains := "(" + strings.Join(append([]string{"KUBE-", "CNI-"}, left.Chains...), "|") + ")"
 	rules := "^:" + chains + "|^-[AI] " + chains + "| -[jg] " + chains
 	for _, own := range left.Comments {
@@ -139,11 +140,7 @@ case "$(stat -c %d "$e") $e" in */lost+found) ;; "$dev "*) echo "$e";; esac; fi;
 // Data removes what the services wrote, on no other file system than that of each directory. One
 // that is a mount point or a link is emptied.
 func Data(c *cluster.Cluster, host string) step.Step {
-	plugins := plugin.Of(c.Spec)
-	if cluster.InDocker(c.Spec, c.Host(host)) {
-		plugins = slices.DeleteFunc(plugins, func(p plugin.Plugin) bool { return p.Name == plugin.RuntimeOf(c.Spec).Name })
-	}
-	of := plugin.Leftovers(plugins)
+	of := plugin.Leftovers(c.Spec, cluster.InDocker(c.Spec, c.Host(host)))
 	all := slices.Concat(cluster.DataDirs(c.Spec, c.Host(host)), []string{
 		"/etc/kubernetes", "/var/lib/kubelet", "/var/lib/cni", "/var/lib/kube-proxy", "/var/log/pods", "/var/log/containers",
 		"/run/lock/kubexm-kubeadm", // of earlier releases
