@@ -39,8 +39,8 @@ func badPassword(s *v1alpha1.Spec, password string) string {
 	switch {
 	case len(password) > longestPassword:
 		return fmt.Sprintf("more than the %d bytes that a password may have", longestPassword)
-	case kind.Password != "" && !regexp.MustCompile("^[A-Za-z0-9"+kind.Password+"]*$").MatchString(password):
-		return "characters other than letters, digits and " + kind.Password + ", which " + kind.Title + "'s installer cannot write"
+	case kind.Letters != "" && !regexp.MustCompile("^[A-Za-z0-9"+kind.Letters+"]*$").MatchString(password):
+		return "characters other than letters, digits and " + kind.Letters + ", which " + kind.Title + "'s installer cannot write"
 	}
 	return ""
 }

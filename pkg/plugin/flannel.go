@@ -4,7 +4,7 @@ import "github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 
 var flannel = Network{
 	Plugin: Plugin{
-		Name: "flannel",
+		Name: v1alpha1.PluginFlannel,
 		Parts: []Component{
 			{Name: "flannel", Version: "v0.28.9", Image: "ghcr.io/flannel-io/flannel:v{version}"},
 			{Name: "flannel-cni", Version: "v1.9.1-flannel3", Image: "ghcr.io/flannel-io/flannel-cni-plugin:v{version}"},

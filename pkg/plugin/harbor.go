@@ -8,7 +8,7 @@ import (
 
 var harbor = Registry{
 	Plugin: Plugin{
-		Name: v1alpha1.RegistryHarbor, Title: "Harbor", Unit: "harbor",
+		Name: v1alpha1.RegistryHarbor, Unit: "harbor",
 		Parts: []Component{{
 			Name: "harbor", Version: "v2.15.2",
 			Base: GitHub + "goharbor/harbor/releases/download/v{version}/",
@@ -30,9 +30,9 @@ var harbor = Registry{
 		},
 		Default: func(s *v1alpha1.Spec) { s.Registry.Harbor = cmp.Or(s.Registry.Harbor, &v1alpha1.Harbor{}) },
 	},
-	DataDir: "/data/harbor", User: "admin",
+	Title: "Harbor", DataDir: "/data/harbor", User: "admin",
 	Ports:  []int{80, 1514}, // one that leads to its own, and one for the logs of its containers
 	Docker: true,
 	// What its installer can write, unquoted, into the environment of its containers.
-	Password: "._~@%+=:,/-",
+	Letters: "._~@%+=:,/-",
 }

@@ -28,7 +28,6 @@ func Registries() []Registry { return []Registry{distribution, harbor} }
 // Plugin is what all kinds of rows have in common.
 type Plugin struct {
 	Name  string      // as the configuration has it
-	Title string      // in messages; empty: the name
 	Parts []Component // the version of the first one can be chosen where there is a field for it
 	Unit  string      // that it runs as, of systemd or as a static pod
 	Left  Left
@@ -158,11 +157,12 @@ type VIP struct {
 // Registry is a kind of private registry.
 type Registry struct {
 	Plugin
-	DataDir  string // by default
-	User     string // that there is from the beginning, an administrator; empty: any can be made
-	Ports    []int  // TCP ports that it takes besides its own
-	Docker   bool   // it runs in the Docker of its host, which is not kubexm's, and whose containers have users of their own
-	Password string // what one may have besides letters and digits, as in the brackets of a regular expression; empty: anything
+	Title   string // in messages of what it asks for
+	DataDir string // by default
+	User    string // that there is from the beginning, an administrator; empty: any can be made
+	Ports   []int  // TCP ports that it takes besides its own
+	Docker  bool   // it runs in the Docker of its host, which is not kubexm's, and whose containers have users of their own
+	Letters string // what passwords may have besides ASCII letters and digits, as in the brackets of a regular expression; empty: anything
 }
 
 // AMD64 reports whether it is published for amd64 alone.

@@ -1,9 +1,11 @@
 package plugin
 
+import "github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+
 // distribution is the registry of the project Distribution.
 var distribution = Registry{
 	Plugin: Plugin{
-		Name: "registry", Unit: "registry",
+		Name: v1alpha1.RegistryDistribution, Unit: "registry",
 		Parts: []Component{{
 			Name: "registry", Version: "v3.1.2",
 			Base:     GitHub + "distribution/distribution/releases/download/v{version}/",

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/kubexm/kubexm/pkg/plugin"
 )
 
 // untar extracts an archive from standard input or a file.
@@ -82,7 +84,7 @@ func (c *Call) extract(to string, head *tar.Header, r io.Reader) error {
 // containerdRuns reports what a client of containerd would say when it does not.
 func (c *Call) containerdRuns() int {
 	if !strings.HasPrefix(c.Unit("containerd"), "active ") {
-		return c.Failf(1, "failed to dial \"/run/containerd/containerd.sock\": connection refused")
+		return c.Failf(1, "failed to dial %q: connection refused", plugin.Runtimes()[0].Socket)
 	}
 	return 0
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/kubexm/kubexm/pkg/plugin"
 )
 
 // programs are what files of their name do when they are run: those that kubexm
@@ -350,6 +352,6 @@ func startContainerd(h *Host) error {
 	if !h.fs.exists("/etc/containerd/config.toml") {
 		return errors.New("failed to load TOML: /etc/containerd/config.toml: no such file or directory")
 	}
-	h.put("/run/containerd/containerd.sock", "", 0o660)
+	h.put(plugin.Runtimes()[0].Socket, "", 0o660)
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/kubexm/kubexm/pkg/plugin"
 )
 
 // Package is an operating system package.
@@ -368,9 +370,13 @@ func nodePackages() map[string]Package {
 			repo[n].Files["/usr/sbin/"+f] = "ELF"
 		}
 	}
-	for n, conf := range map[string]string{"haproxy": "haproxy/haproxy.cfg", "nginx": "nginx/nginx.conf", "keepalived": "keepalived/keepalived.conf"} {
+	confs := map[string]string{"keepalived": "/etc/keepalived/keepalived.conf"}
+	for _, p := range plugin.Proxies() {
+		confs[p.Name] = p.Config
+	}
+	for n, conf := range confs {
 		repo[n] = Package{Units: []string{n + ".service"}, Files: map[string]string{
-			"/usr/sbin/" + n: "ELF", "/etc/" + conf: "# the distribution's\n",
+			"/usr/sbin/" + n: "ELF", conf: "# the distribution's\n",
 			"/lib/systemd/system/" + n + ".service": "[Service]\nExecStart=/usr/sbin/" + n + "\n[Install]\nWantedBy=multi-user.target\n",
 		}}
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/plugin"
-	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/templates"
 )
@@ -26,24 +25,15 @@ func Steps(c *cluster.Cluster) func(host string) []step.Step {
 	}
 }
 
-// Artifacts are what the runtime of a host is made of.
-func Artifacts(c *cluster.Cluster, host string) []resource.Artifact {
-	var all []resource.Artifact
-	for _, p := range plugin.RuntimeOf(c.Spec).Parts {
-		all = append(all, c.Artifact(p.Name, host))
-	}
-	return all
-}
-
 // Programs puts containerd, runc, crictl and the CNI plugins on the host.
 func Programs(c *cluster.Cluster, host string) step.Step {
 	u := step.Upload{What: "container runtime", Store: c.Store}
-	for _, a := range Artifacts(c, host) {
+	for _, p := range plugin.RuntimeOf(c.Spec).Parts {
 		dir := BinDir
-		if a.Component == plugin.CNIPlugins {
+		if p.Name == plugin.CNIPlugins {
 			dir = CNIBinDir
 		}
-		u.Programs = append(u.Programs, step.Programs{Artifact: a, Dir: dir})
+		u.Programs = append(u.Programs, step.Programs{Artifact: c.Artifact(p.Name, host), Dir: dir})
 	}
 	return step.With(u, step.Options{Timeout: transferTimeout, Limit: step.LimitTransfer})
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
@@ -25,7 +26,8 @@ type Images struct {
 	Names []string
 	Arch  string
 	Store *resource.Store
-	Pull  bool `json:",omitempty"` // containerd gets them from the private registry; else they are streamed to it
+	Pull  bool   `json:",omitempty"` // containerd gets them from the private registry; else they are streamed to it
+	Unit  string `json:"-"`          // of that registry, on its host
 }
 
 func (i Images) String() string { return "container images" }
@@ -103,7 +105,7 @@ func (i Images) pull(ctx context.Context, r *runner.Runner, names []string) erro
 			step.Tell(ctx, "pulling "+n)
 			if _, err := r.Run(ctx, BinDir+"/crictl", "pull", n); err != nil {
 				return fault.Advise(fmt.Errorf("pulling %s: %w", n, err),
-					"kubexm registry list shows what the private registry has; check that this host reaches it, and see journalctl -u registry (Harbor: -u harbor) on its own")
+					"kubexm registry list shows what the private registry has; check that this host reaches it, and see journalctl -u "+i.Unit+" on its own")
 			}
 			return nil
 		})
@@ -117,6 +119,6 @@ func (w writer) Write(p []byte) (int, error) { return w(p) }
 
 // Load brings the images that a node needs into containerd.
 func Load(c *cluster.Cluster, host string) step.Step {
-	return step.With(Images{Names: c.Images(host), Arch: c.Arch(host), Store: c.Store, Pull: c.RegistryHost() != ""},
+	return step.With(Images{Names: c.Images(host), Arch: c.Arch(host), Store: c.Store, Pull: c.RegistryHost() != "", Unit: plugin.RegistryOf(c.Spec).Unit},
 		step.Options{Timeout: transferTimeout, Limit: step.LimitTransfer})
 }
