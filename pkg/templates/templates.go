@@ -29,7 +29,7 @@ func Render(name string, data any) []byte {
 	return b.Bytes()
 }
 
-// Digest is short for a text that was rendered: pods that carry that of their own objects start anew when these change.
+// Digest is short for a text that was rendered: pods that carry that of their objects restart when these change.
 func Digest(text []byte) string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])
