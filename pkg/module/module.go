@@ -85,7 +85,7 @@ func LiveControlPlane(c *cluster.Cluster, downloads, pushed *plan.Gate) plan.Par
 // LiveImages brings to nodes that run what they will need. Where the container runtime has stopped, it starts first.
 func LiveImages(c *cluster.Cluster, hosts []string, downloads, pushed *plan.Gate) plan.Part {
 	_, live := c.SplitNodes(hosts)
-	stopped, _ := c.Split("containerd", live)
+	stopped, _ := c.Split(plugin.RuntimeOf(c.Spec).Unit, live)
 	var images plan.Part = task.Images(c, live)
 	if c.RegistryHost() != "" {
 		images = pushed.Holds(images)
