@@ -272,17 +272,13 @@ func (s *Store) operates(spec Spec) (*Pair, error) {
 		return p, nil
 	}
 	p, err := s.fresh(spec, issuer, operatorValidity)
+	if s.own == nil {
+		s.own = map[string]*Pair{}
+	}
 	if err == nil {
-		keep(&s.own, at, p)
+		s.own[at] = p
 	}
 	return p, err
-}
-
-func keep(in *map[string]*Pair, at string, p *Pair) {
-	if *in == nil {
-		*in = map[string]*Pair{}
-	}
-	(*in)[at] = p
 }
 
 // Joining returns a new client certificate for the kubelet of a node that joins. Its
@@ -375,7 +371,10 @@ func (s *Store) load(ca CA, name string) (*Pair, error) {
 		return nil, fmt.Errorf("%s.key: %w", name, err)
 	}
 	p := &Pair{Cert: cert, Key: secret.New(string(keyPEM)), X509: certs[0], signer: key}
-	keep(&s.loaded, s.path(ca, name), p)
+	if s.loaded == nil {
+		s.loaded = map[string]*Pair{}
+	}
+	s.loaded[s.path(ca, name)] = p
 	return p, nil
 }
 
