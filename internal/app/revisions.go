@@ -132,7 +132,7 @@ func (u *use) earlier() (document, error) {
 		return document{}, err
 	}
 	if len(was.Given) == 0 {
-		err := fmt.Errorf("the text of the configuration that run %s applied is not kept: it held secrets in plain text, or an older version lost it", was.Run.ID)
+		err := fmt.Errorf("the text of the configuration that run %s applied was not kept: it held secrets in plain text, or an older version of kubexm did not record it", was.Run.ID)
 		return document{}, fault.Exit(fault.Advise(err, "see what differs with: kubexm config diff"+u.Which()+" "+was.Run.ID+"; edit the file, and apply it"), fault.ExitUsage)
 	}
 	now := &use{app: u.app, Request: Request{Name: u.Name, File: u.File}}
@@ -167,6 +167,6 @@ func (s *session) writeBack() error {
 	if err != nil {
 		return fmt.Errorf("going back to the configuration of %s: %w", s.Revision, err)
 	}
-	s.notice("%s is the configuration of %s again; what it was is kept in %s", s.back, s.Revision, kept)
+	s.notice("%s is the configuration of %s again; the previous file is saved as %s", s.back, s.Revision, kept)
 	return nil
 }

@@ -31,11 +31,11 @@ a terminal; elsewhere --yes is needed.
 PLAN is a file written by kubexm plan apply --out: it is applied only if it is still
 what would be done.
 
---revision goes back to the configuration that an earlier run applied, one of those
-that kubexm config history lists. Its text, with its comments, becomes that of the
-configuration file, before anything is changed on a machine, so that file and cluster
-agree; what the file was is kept beside it, with the time at the end of its name. The
-text of a configuration with secrets in plain text is not kept once another is applied.`,
+--revision goes back to a configuration that an earlier run applied: kubexm config history
+lists them. Before any machine is changed, the configuration file is replaced by that
+configuration, comments included, so that file and cluster agree; the current file is
+saved beside it, with the time added to its name. A configuration with secrets in plain
+text cannot be restored once another one is applied.`,
 		Example: `  kubexm plan apply --name prod --diff
   kubexm apply --name prod
   kubexm plan apply --name prod --out prod.plan && kubexm apply prod.plan --name prod --yes
@@ -143,7 +143,7 @@ func (p *program) writeProposal(to io.Writer, what *app.Proposal, diff bool) err
 		fmt.Fprintf(w, "Back to the configuration of %s.\n", what.Revision)
 	}
 	if what.File != "" {
-		fmt.Fprintf(w, "%s gets its text; what it is now is kept beside it.\n", what.File)
+		fmt.Fprintf(w, "%s is replaced by it; the current file is saved beside it.\n", what.File)
 	}
 	if len(what.Changes) > 0 {
 		fmt.Fprintf(w, "The configuration changed:\n")
