@@ -82,16 +82,6 @@ type Restart struct {
 // Empty reports whether there is nothing to do.
 func (p *Proposal) Empty() bool { return len(p.Steps) == 0 }
 
-// replay stands for a run: it tells what the look found.
-func (p *Proposal) replay(e *engine.Engine, _ context.Context, _ *plan.ExecutionGraph) (engine.Summary, error) {
-	for _, ev := range p.events {
-		if e.Sink != nil {
-			e.Sink(ev)
-		}
-	}
-	return p.summary, nil
-}
-
 // PlanApply looks what an apply would do. Nothing is changed.
 func (a *App) PlanApply(ctx context.Context, r Request, o Observer) (*Proposal, error) {
 	r.DryRun = true
@@ -134,10 +124,6 @@ func (a *App) Apply(ctx context.Context, r Request, o Observer, saved *Proposal)
 	if err != nil {
 		return nil, err
 	}
-	run, start := (*engine.Engine).Run, time.Now()
-	if p.summary.OK == p.summary.Total {
-		run, start = p.replay, p.began // to look again would cost as much, and find the same
-	}
 	if !r.DryRun {
 		files, err := render(s.cluster)
 		if err == nil {
@@ -151,7 +137,7 @@ func (a *App) Apply(ctx context.Context, r Request, o Observer, saved *Proposal)
 		}
 	}
 	watch := s.watchAPI(ctx, p)
-	res, err := s.configured(s.runBy(ctx, "apply", graph, start, run))
+	res, err := s.configured(s.runSeen(ctx, "apply", graph, p))
 	if res != nil {
 		res.Away = watch.end()
 	}

@@ -74,13 +74,18 @@ func TestRestoreLosesNothing(t *testing.T) {
 // TestNoHalfFiles writes to a disk that has no room.
 func TestNoHalfFiles(t *testing.T) {
 	onEach(t, func(t *testing.T, m machine, r *runner.Runner) {
-		for _, program := range []string{"dd", "chmod", "mv"} {
+		for _, program := range []string{"dd", "tee", "chmod", "mv"} {
 			mend := disturb(t, m, program)
-			if err := r.WriteFiles(t.Context(), runner.File{Path: "/etc/key", Data: []byte("private"), Mode: 0o600}); err == nil || !strings.Contains(err.Error(), "No space left") {
-				t.Errorf("%s: got %v", program, err)
+			check := func(err error) {
+				if err == nil || !strings.Contains(err.Error(), "No space left") {
+					t.Errorf("%s: got %v", program, err)
+				}
 			}
-			if err := r.Upload(t.Context(), upload("/etc/tool", "program")); err == nil || !strings.Contains(err.Error(), "No space left") {
-				t.Errorf("%s: got %v", program, err)
+			if program != "tee" { // writes uploads alone
+				check(r.WriteFiles(t.Context(), runner.File{Path: "/etc/key", Data: []byte("private"), Mode: 0o600}))
+			}
+			if program != "dd" { // which only passes them on
+				check(r.Upload(t.Context(), upload("/etc/tool", "program")))
 			}
 			mend()
 			expect(t, r, "/etc/key missing", "/etc/.key.kubexm.* missing", "/etc/tool missing", "/etc/.tool.kubexm.* missing")
