@@ -53,6 +53,7 @@ func TestRegistry(t *testing.T) {
 		out, err := yaml.Marshal(content)
 		w.must(err)
 		golden.File(t, "testdata/registry/list.yaml", string(out))
+		a = w.attempt(t.Context())
 		list, err = a.App.Images(a.ctx, a.Request, a.Observer, nil)
 		w.must(err)
 		if len(list.Images) == 0 || slices.ContainsFunc(list.Images, func(i app.NeededImage) bool { return i.InRegistry == nil || !*i.InRegistry }) {
@@ -176,7 +177,8 @@ func TestRegistryOnNodes(t *testing.T) {
 					t.Errorf("second run: %+v, %v", res, err)
 				}
 				same(t, "hosts after the second run", after, w.snapshot())
-				content, err := a.App.ListRegistry(a.ctx, a.Request, a.Observer)
+				look := w.attempt(t.Context())
+				content, err := look.App.ListRegistry(look.ctx, look.Request, look.Observer)
 				w.must(err)
 				for _, i := range content.Images {
 					if have := w.hosts["node1"].Images()[i.Repository+":"+i.Tag]; have != i.Digest && have != "" || len(i.Archs) != len(c.archs) {
@@ -215,7 +217,7 @@ func TestRegistryTroubles(t *testing.T) {
 				w.hosts["node1"].Serve("10.0.0.14:443", nil)
 				return err
 			}
-		}, []string{"container images on node1: pulling ", "10.0.0.14:443 on node1: connection refused", "advice: kubexm registry list tells what the private registry has; "}},
+		}, []string{"container images on node1: pulling ", "10.0.0.14:443 on node1: connection refused", "advice: kubexm registry list shows what the private registry has; "}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
