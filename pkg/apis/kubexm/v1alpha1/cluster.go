@@ -178,7 +178,7 @@ type Host struct {
 	Arch string `json:"arch,omitempty" jsonschema:"enum=amd64,enum=arm64" change:"none"`
 	// What the host does. A master without the role worker gets the taint
 	// node-role.kubernetes.io/control-plane:NoSchedule.
-	Roles []Role `json:"roles,omitempty" jsonschema:"enum=master,enum=etcd,enum=worker,enum=registry,enum=loadbalancer" change:"refuse,of roles only registry can come and go yet; put the old ones back"`
+	Roles []Role `json:"roles,omitempty" jsonschema:"enum=master,enum=etcd,enum=worker,enum=registry,enum=loadbalancer" change:"refuse,of existing hosts only the role registry can come and go yet; put the old roles back"`
 	// Labels of the node, besides those that kubexm sets for its roles.
 	Labels map[string]string `json:"labels,omitempty" change:"converge"`
 	// Annotations of the node.
