@@ -69,7 +69,7 @@ func (c *Client) healthy(ctx context.Context) error {
 			sick = append(sick, strings.TrimSpace(p.Name+" "+p.Error))
 		}
 	}
-	return fmt.Errorf("Harbor is not healthy: %s", strings.Join(sick, ", "))
+	return fmt.Errorf("unhealthy: %s", strings.Join(sick, ", "))
 }
 
 // api asks Harbor for something, and returns its answer, which has one of the statuses that are expected.

@@ -12,7 +12,7 @@ import (
 // TestHarborTroubles has a Harbor that answers otherwise than it should.
 func TestHarborTroubles(t *testing.T) {
 	for answer, want := range map[string]string{
-		`{"status": "unhealthy", "components": [{"name": "core", "status": "healthy"}, {"name": "database", "status": "unhealthy", "error": "no disk"}]}`: "Harbor is not healthy: database no disk",
+		`{"status": "unhealthy", "components": [{"name": "core", "status": "healthy"}, {"name": "database", "status": "unhealthy", "error": "no disk"}]}`: "unhealthy: database no disk",
 		"<html>": "reading Harbor's health: ",
 		"":       `/api/v2.0/health": response status code 503: unavailable: the reason`,
 	} {
