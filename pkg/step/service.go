@@ -77,7 +77,7 @@ func (s Service) Precheck(ctx context.Context, r *runner.Runner) (*Change, error
 	if err != nil {
 		return nil, err
 	}
-	look := s.script() + "state"
+	look := s.script() + "service_state"
 	for _, f := range s.Hold {
 		look += "; if [ ! -e " + runner.Quote(f) + " ]; then echo held=yes; fi"
 	}
@@ -142,7 +142,7 @@ func (s Service) run(ctx context.Context, r *runner.Runner, g gap, digest string
 	if held {
 		act = "try-restart"
 	}
-	if _, err := r.ChangeWith(ctx, s.script(), "start "+runner.Quote(verb, act, digest, known), g.put...); err != nil {
+	if _, err := r.ChangeWith(ctx, s.script(), "start_service "+runner.Quote(s.Name, verb, act, digest, known), g.put...); err != nil {
 		err = fmt.Errorf("%w\n%s", err, Journal(ctx, r, s.Name))
 		return fault.Advise(err, "look at the host: journalctl -u "+runner.Quote(s.Name)+"; --no-rollback keeps everything as it is")
 	}

@@ -1,12 +1,12 @@
 # shellcheck shell=sh
 # A service of systemd. Input: UNIT, its name. What changes the host has the functions of the ledger at hand.
 
-# state says what systemd and the running process know of the service. The process is systemd itself, with another
+# service_state says what systemd and the running process know of the service. The process is systemd itself, with another
 # environment or none, for a moment after the start: systemd waits for the program only with Type=exec, unknown before
 # version 240. (And systemctl before 230 has no --value.) A program that writes its title over its environment has that
 # in a file. What systemd holds of the unit is told by the digest in there, too: NeedDaemonReload of systemd 257 is
 # "yes" for all units when any has been enabled.
-state() {
+service_state() {
 	systemctl show "$UNIT" -p ActiveState,LoadState,UnitFileState,Environment,MainPID
 	p=$(systemctl show "$UNIT" -p MainPID); p=${p#*=}; i=0; env=
 	while [ "${p:-0}" -gt 0 ] && [ $i -lt 40 ] && exe=$(readlink "/proc/$p/exe"); do
@@ -17,14 +17,14 @@ state() {
 	printf '%s\n' "$env" | grep KUBEXM_DIGEST; true
 }
 
-# start lets systemd know of the unit and its files, and starts it: VERB (unit, or service where it was enabled before) ACT
+# start_service lets systemd know of the unit and its files, and starts it: UNIT VERB (unit, or service where it was enabled before) ACT
 # (restart, or try-restart) DIGEST KNOWN (new, or old where systemd may hold the unit). Reading all units again takes
 # long; systemd reads one that it does not hold by itself. One that it holds may have been edited, the digest being
 # left. A service that is enabled because kubexm has installed its package is no older than kubexm.
-start() {
-	noted "unit $UNIT" || if noted "package $UNIT"; then note "unit $UNIT"; else note "$1 $UNIT"; fi
-	files; systemctl -q --no-reload enable "$UNIT"
-	case $4$(systemctl show "$UNIT" -p Environment) in new*KUBEXM_DIGEST="$3"*) ;; *) systemctl daemon-reload ;; esac
-	systemctl reset-failed "$UNIT" 2>/dev/null || true
-	systemctl "$2" "$UNIT"
+start_service() {
+	noted "unit $1" || if noted "package $1"; then note "unit $1"; else note "$2 $1"; fi
+	files; systemctl -q --no-reload enable "$1"
+	case $5$(systemctl show "$1" -p Environment) in new*KUBEXM_DIGEST="$4"*) ;; *) systemctl daemon-reload ;; esac
+	systemctl reset-failed "$1" 2>/dev/null || true
+	systemctl "$3" "$1"
 }
