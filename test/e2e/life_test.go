@@ -322,7 +322,7 @@ func (c *cluster) killedLiving(t *testing.T) {
 // when it is back, so is it.
 func (c *cluster) masterDies(t *testing.T) {
 	victim := c.masters()[0]
-	c.change(t, twoSided(3)[1:]...) // no member of etcd may start anew while one is gone
+	c.change(t, twoSided(2)[1:]...) // no member of etcd may start anew while one is gone
 	var once sync.Once
 	p := c.start(t, func(_ int, e event) { // when its turn comes
 		if e.Host == victim.Name && e.Status == "started" && (e.What == "service kube-apiserver" || strings.HasPrefix(e.What, "static pods")) {
