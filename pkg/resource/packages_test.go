@@ -99,7 +99,7 @@ func TestPackages(t *testing.T) {
 	base, uris := publishedDebs(t, "socat", "libwrap0")
 	s, a := packageStore(t, base), &answers{text: "NOTE: a remark\n" + uris}
 	set := resolve(t, s, a, false, "socat")
-	for _, want := range []string{"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] " + base + "/debian-security/ bookworm-security main", `APT::Architecture "amd64"`, "for names in socat; do"} {
+	for _, want := range []string{"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] " + base + "/debian-security/ bookworm-security main", "ARCH=amd64\n", "set -- socat\n"} {
 		if !strings.Contains(a.script, want) {
 			t.Errorf("no %q in:\n%s", want, a.script)
 		}
@@ -192,7 +192,7 @@ func TestPackagesRefreshed(t *testing.T) {
 	_, more := publishedDebs(t, "ipset")
 	a.text += strings.ReplaceAll(more, more[1:strings.Index(more, "/debian/")], base)
 	is := fetch(false, "ipset")
-	if len(is.Files) != 2 || !slices.Equal(is.Names, []string{"ipset", "socat"}) || !strings.Contains(a.script, "for names in 'ipset socat'; do") {
+	if len(is.Files) != 2 || !slices.Equal(is.Names, []string{"ipset", "socat"}) || !strings.Contains(a.script, "set -- 'ipset socat'\n") {
 		t.Errorf("%+v, by %s", is, a.script)
 	}
 	gone, err := s.Prune(t.Context(), []Item{is.Item()}, false)

@@ -112,7 +112,7 @@ func TestRPMs(t *testing.T) {
 	if want := "https://dl.rockylinux.org/pub/rocky/9/AppStream/x86_64/os/Packages/k/kx-top-1.0-1.noarch.rpm"; len(set.Files) != 2 || set.Files[1].URL != want {
 		t.Errorf("%+v", set.Files)
 	}
-	for _, want := range []string{"--releasever 9 --forcearch x86_64 ", "baseurl=" + srv.URL + "/rocky/pub/rocky/9/BaseOS/x86_64/os/\n", "--url kx-top >"} {
+	for _, want := range []string{"RELEASE=9\n", "ARCH=x86_64\n", "baseurl=" + srv.URL + "/rocky/pub/rocky/9/BaseOS/x86_64/os/\n", "set -- kx-top\n"} {
 		if !strings.Contains(a.script, want) {
 			t.Errorf("no %q in:\n%s", want, a.script)
 		}
