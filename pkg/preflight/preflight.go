@@ -143,12 +143,16 @@ var machineChecks = []check{
 		}
 	}},
 	{"ports", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		wanted, own := ports(c, h), []string{}
 		if f.Env["cluster"] != "" {
-			return Finding{}
+			if c.FormerPorts() == nil || c.ListensAt(h.Name) == 0 {
+				return Finding{}
+			}
+			wanted, own = []int{c.APIPort()}, append(cluster.Listeners(), "systemd-socket-") // the forwarder's process has a longer name
 		}
 		var taken []string
-		for _, p := range ports(c, h) {
-			if by, busy := f.Listening[p]; busy {
+		for _, p := range wanted {
+			if by, busy := f.Listening[p]; busy && !slices.Contains(own, by) {
 				taken = append(taken, fmt.Sprintf("%d (by %s)", p, cmp.Or(by, "the kernel")))
 			}
 		}

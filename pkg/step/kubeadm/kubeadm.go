@@ -295,13 +295,34 @@ func reset(r *runner.Runner, socket string) func(context.Context) error {
 	}
 }
 
-// Renamed lets kubeconfigs that kubeadm and the kubelet made call the endpoint by its name of now: nobody writes them again.
+// was keeps the kubelet's kubeconfig of before until it was started anew, so that a run that was cut off in between goes on there.
+const was = "/etc/kubernetes/kubelet-was.conf"
+
+// Renamed lets kubeconfigs that kubeadm and the kubelet made call the endpoint by its name and port of now: nobody writes them anew.
 func Renamed(c *cluster.Cluster) step.Step {
-	const server = "server: https://[^:/]*[a-z][^:/]*:" // addresses of masters stay
-	stale := fmt.Sprintf(`stale() { for f in /etc/kubernetes/*.conf; do if grep -qs '%s' "$f" && ! grep -q 'server: https://%s:' "$f"; then echo "$f"; fi; done; }
-`, server, c.Spec.LoadBalancer.Domain)
+	s := turned(c, "/etc/kubernetes/*.conf")
+	s.What, s.Restarts = "kubeconfigs call "+c.EndpointHost(), []string{"kubelet"}
+	s.Run += "systemctl restart kubelet; rm -f " + was
+	return s
+}
+
+// Ported lets the controller manager and the scheduler of a master call its API server by the port of now, once they start anew.
+func Ported(c *cluster.Cluster) step.Step {
+	return turned(c, "/etc/kubernetes/controller-manager.conf /etc/kubernetes/scheduler.conf")
+}
+
+// turned lets kubeconfigs call the endpoint, or a master by its address, as it is to be called now.
+func turned(c *cluster.Cluster, files string) step.Command {
+	name, port := c.Spec.LoadBalancer.Domain, c.APIPort()
+	stale := fmt.Sprintf("stale() { for f in %s; do if grep -s 'server: https://' \"$f\" | grep -qvE 'https://(%s|[0-9.]+):%d$'; then echo \"$f\"; fi; done; }\n",
+		files, regexp.QuoteMeta(name), port)
 	return step.Command{
-		What: "kubeconfigs call " + c.Spec.LoadBalancer.Domain, Unless: stale + `[ -z "$(stale)" ]`,
-		Run: stale + fmt.Sprintf("for f in $(stale); do sed -i 's|%s|server: https://%s:|' \"$f\"; done\nsystemctl restart kubelet", server, c.Spec.LoadBalancer.Domain),
+		What: fmt.Sprintf("kubeconfigs call port %d", port), Unless: stale + `[ -z "$(stale)" ]`,
+		Run: stale + fmt.Sprintf(`for f in $(stale); do
+case $f in %s) continue;; %s) cp -p "$f" %[1]s;; esac
+sed -i 's|server: https://[^:/]*[a-z][^:/]*:|server: https://%[3]s:|' "$f"
+sed -i 's|server: https://\([^:/]*\):[0-9]*|server: https://\1:%[4]d|' "$f"
+done
+`, was, kubeletPath, name, port),
 	}
 }
