@@ -13,6 +13,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/etcd"
 	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/plugin"
 )
 
 // Observed is how a cluster was found at one look; its zero value says that nobody has looked. Texts that come
@@ -235,16 +236,21 @@ func (c *Cluster) formerPorts() (ports []int) {
 // changed.
 const Forwarder = "kubexm-port-"
 
-// Listeners are the processes that listen for API requests on hosts.
-func Listeners() []string {
-	return []string{"kube-apiserver", v1alpha1.ProxyHAProxy, v1alpha1.ProxyNginx}
-}
-
-// ListensAt is the port at which an API server, or a load balancer in front of them, listens on a host: the one of now or a former one;
-// 0: it runs none.
+// ListensAt is the port at which an API server, or a load balancer in front of them, listens on a host: a former one, or the one
+// of now; 0: none does.
 func (c *Cluster) ListensAt(host string) int {
-	for _, p := range append(c.FormerPorts(), c.APIPort()) {
-		if slices.Contains(Listeners(), c.FactsOf(host).Listening[p]) {
+	var processes []string
+	for _, p := range plugin.Proxies() {
+		processes = append(processes, p.Name)
+	}
+	switch h := c.Host(host); {
+	case h.Is(v1alpha1.RoleMaster):
+		processes = []string{"kube-apiserver"}
+	case !h.Is(v1alpha1.RoleLoadBalancer) && c.LedTo(host) != "127.0.0.1":
+		return 0
+	}
+	for _, p := range append(slices.Clone(c.FormerPorts()), c.APIPort()) {
+		if slices.Contains(processes, c.FactsOf(host).Listening[p]) {
 			return p
 		}
 	}
