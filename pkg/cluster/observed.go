@@ -236,8 +236,8 @@ func (c *Cluster) formerPorts() (ports []int) {
 // changed.
 const Forwarder = "kubexm-port-"
 
-// ListensAt is the port at which an API server, or a load balancer in front of them, listens on a host: a former one, or the one
-// of now; 0: none does.
+// ListensAt is the port at which an API server, or a load balancer in front of them, listens on a host: a former one, or the
+// wanted one; 0: none does.
 func (c *Cluster) ListensAt(host string) int {
 	var processes []string
 	for _, p := range plugin.Proxies() {

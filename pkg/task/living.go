@@ -33,8 +33,8 @@ func rolling(c *cluster.Cluster, hosts []string, last string, part plan.Part) pl
 	return plan.Batches{Order: order, Gate: func(h string) step.Step { return health.Well(c, h) }, Part: part}
 }
 
-// Forward lets all that listens for API servers be reached at the port that it is to have, and at former ones, before anything
-// else changes. A load balancer of the user's is waited for.
+// Forward lets all hosts that listen for API requests answer at the wanted port and at former ones, before anything else changes.
+// A load balancer of the user's is waited for.
 func Forward(c *cluster.Cluster) plan.Part {
 	var listeners []string
 	for _, h := range c.Hosts() {
@@ -51,8 +51,8 @@ func Forward(c *cluster.Cluster) plan.Part {
 	return plan.Module{Name: "port", Parts: parts}
 }
 
-// listening are steps that start anew what listens for API servers on a host. Where its port was changed it is reached at the former
-// one, too, as soon as it listens at the new one.
+// listening are steps that restart what listens for API requests on a host. While the port changes it is reached at the former one,
+// too, as soon as it listens at the new one.
 func listening(c *cluster.Cluster, h string, steps ...step.Step) []step.Step {
 	if c.FormerPorts() == nil {
 		return steps

@@ -116,7 +116,7 @@ func changes(c *cluster) []change {
 		{"another name of the endpoint", now, []edit{set("loadBalancer.domain", "api.kubexm.local")}},
 		{"the name of before", now, []edit{set("loadBalancer.domain", "lb.kubexm.local")}},
 		{"another port of the endpoint", now, []edit{set("loadBalancer.port", 8443)}},
-		{"the port of before", now, []edit{set("loadBalancer.port", 6443)}},
+		{"the former port of the endpoint", now, []edit{set("loadBalancer.port", 6443)}},
 	}
 	modes, before := balancers(c), first
 	for _, kind := range []string{"off", "haproxy", "kube-vip", "nginx", "kubexm-kh", "own", "kubexm-kn", "off", "kube-vip", first} {

@@ -26,7 +26,7 @@ func CanForward() step.Step {
 	}
 }
 
-// Forward lets what listens for API servers at one port, and the former ports or the one of now, be reached at all of these.
+// Forward leads connections to where a host listens for API requests, from the wanted port and all former ones.
 func Forward(c *cluster.Cluster, host string, to int) (units []step.Step) {
 	bind, ip := "0.0.0.0", c.IP(host)
 	switch h := c.Host(host); {

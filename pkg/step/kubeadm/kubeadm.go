@@ -295,23 +295,23 @@ func reset(r *runner.Runner, socket string) func(context.Context) error {
 	}
 }
 
-// was keeps the kubelet's kubeconfig of before until it was started anew, so that a run that was cut off in between goes on there.
-const was = "/etc/kubernetes/kubelet-was.conf"
+// formerPath keeps the old kubeconfig of the kubelet until that was restarted, so that a run that is cut off in between goes on there.
+const formerPath = "/etc/kubernetes/kubelet-former.conf"
 
-// Renamed lets kubeconfigs that kubeadm and the kubelet made call the endpoint by its name and port of now: nobody writes them anew.
+// Renamed lets kubeconfigs that kubeadm and the kubelet made call the endpoint by its current name and port: nobody writes them again.
 func Renamed(c *cluster.Cluster) step.Step {
 	s := turned(c, "/etc/kubernetes/*.conf")
 	s.What, s.Restarts = "kubeconfigs call "+c.EndpointHost(), []string{"kubelet"}
-	s.Run += "systemctl restart kubelet; rm -f " + was
+	s.Run += "systemctl restart kubelet; rm -f " + formerPath
 	return s
 }
 
-// Ported lets the controller manager and the scheduler of a master call its API server by the port of now, once they start anew.
+// Ported lets the controller manager and the scheduler of a master call its API server at the current port, once they restart.
 func Ported(c *cluster.Cluster) step.Step {
 	return turned(c, "/etc/kubernetes/controller-manager.conf /etc/kubernetes/scheduler.conf")
 }
 
-// turned lets kubeconfigs call the endpoint, or a master by its address, as it is to be called now.
+// turned changes the servers in kubeconfigs: the name and port of the endpoint, the port alone where they have the address of a master.
 func turned(c *cluster.Cluster, files string) step.Command {
 	name, port := c.Spec.LoadBalancer.Domain, c.APIPort()
 	stale := fmt.Sprintf("stale() { for f in %s; do if grep -s 'server: https://' \"$f\" | grep -qvE 'https://(%s|[0-9.]+):%d$'; then echo \"$f\"; fi; done; }\n",
@@ -323,6 +323,6 @@ case $f in %s) continue;; %s) cp -p "$f" %[1]s;; esac
 sed -i 's|server: https://[^:/]*[a-z][^:/]*:|server: https://%[3]s:|' "$f"
 sed -i 's|server: https://\([^:/]*\):[0-9]*|server: https://\1:%[4]d|' "$f"
 done
-`, was, kubeletPath, name, port),
+`, formerPath, kubeletPath, name, port),
 	}
 }

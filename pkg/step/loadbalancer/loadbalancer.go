@@ -109,7 +109,7 @@ func Keepalived(c *cluster.Cluster, host string) step.Step {
 // Own waits until a load balancer of the user's listens at the port of API servers.
 func Own(c *cluster.Cluster) step.Step {
 	return step.APIReady{API: c.VIPAPI(), Advice: fmt.Sprintf("let your load balancer listen at port %[1]d of %[2]s, and lead from there to port %[1]d of all masters; "+
-		"the port of before is needed until kubexm apply has ended", c.APIPort(), c.Spec.LoadBalancer.VIP)}
+		"it must go on listening at the old port until kubexm apply has ended", c.APIPort(), c.Spec.LoadBalancer.VIP)}
 }
 
 // RouterID tells virtual routers apart. They speak to their own peers alone, and listen to
