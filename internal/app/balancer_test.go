@@ -1,10 +1,12 @@
 package app_test
 
 import (
+	"net"
 	"strings"
 	"testing"
 
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestSharedBalancers makes a cluster whose load balancers, or whose virtual address,
@@ -56,4 +58,37 @@ func TestSharedBalancers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestOwnBalancerPort changes the port of a cluster behind a load balancer of the user's: nothing else is touched until that listens there.
+func TestOwnBalancerPort(t *testing.T) {
+	racetest.Slow(t)
+	bubble(t, func(t *testing.T) {
+		was := edited(t, row(t, "row7"), "loadBalancer: {mode: external, external: {type: external}, vip: "+vip+"}")
+		w := newWorld(t, was, "")
+		listen := func(port string) {
+			for _, h := range w.hosts {
+				h.Serve(vip+":"+port, func() (net.Conn, error) { return h.Dial(t.Context(), "tcp", addresses["node1"]+":"+port) })
+			}
+		}
+		listen("6443")
+		_, err := w.attempt(t.Context()).create()
+		w.must(err)
+		first := w.image()
+
+		w.configure(edited(t, was, edits["port of the endpoint"].set))
+		chronicle := w.watched()
+		a := w.attempt(t.Context())
+		_, err = a.App.Apply(a.ctx, a.Request, a.Observer, nil)
+		if advice := fault.Advice(err); !strings.Contains(advice, "let your load balancer listen at port 8443") || len(chronicle.restarts()) > 0 {
+			t.Errorf("restarts %v, advice %q: %v", chronicle.restarts(), advice, err)
+		}
+		listen("8443")
+		w.apply()
+		w.settled()
+		w.configure(was)
+		w.apply()
+		w.settled()
+		first.same(t, "as it was", w.image())
+	})
 }

@@ -275,7 +275,6 @@ var troubles = map[string]trouble{
 		begun(with("type: kubeadm,", "type: kubeadm, maxPods: 50,"))(w, a)
 		a.Resume = false
 	}, run: fine},
-	"other port of the API": {prep: made(with("spec:\n", "spec:\n  loadBalancer: {port: 8443}\n"))},
 	"roles and network at once": {prep: made(func(config string) string {
 		return with("network: {", "network: {serviceCIDR: 10.96.0.0/16, ")(with("roles: [worker]}", "roles: [worker, registry]}")(config))
 	})},

@@ -13,12 +13,13 @@ import (
 
 // change is one of a configuration, and what it restarts.
 type change struct {
-	set      string                   // parts of the spec
-	restarts string                   // "kube-apiserver@masters kubelet@nodes"; *: those that are announced
-	pods     string                   // the same where the control plane is kubeadm's
-	on       func(config string) bool // nil: all rows
-	none     func(config string) bool // whether nothing is done; nil: never
-	signs    bool                     // other certificates, which no two clusters make alike
+	set       string                   // parts of the spec
+	restarts  string                   // "kube-apiserver@masters kubelet@nodes"; *: those that are announced
+	pods      string                   // the same where the control plane is kubeadm's
+	on        func(config string) bool // nil: all rows
+	none      func(config string) bool // whether nothing is done; nil: never
+	balancers bool                     // so do load balancers
+	signs     bool                     // other certificates, which no two clusters make alike
 }
 
 func kubeadmEtcd(config string) bool { return strings.Contains(config, "etcd: {type: kubeadm}") }
@@ -50,7 +51,12 @@ var edits = map[string]change{
 	"API server volumes": {set: `kubernetes: {apiServer: {extraVolumes: [{name: policy, hostPath: /etc/policy, mountPath: /etc/policy, readOnly: true, pathType: DirectoryOrCreate}]}}`, on: kubeadmPods, restarts: "kube-apiserver@masters"},
 	"name of the endpoint": {
 		set:      `loadBalancer: {domain: api.example.com}`,
-		restarts: "kube-apiserver@masters kube-controller-manager@masters kube-scheduler@masters kubelet@nodes kube-proxy@nodes", pods: "-", signs: true,
+		restarts: "kube-apiserver@masters kube-controller-manager@masters kube-scheduler@masters kubelet@nodes kube-proxy@nodes", pods: "kubelet@nodes", signs: true,
+	},
+	"port of the endpoint": {
+		set:      `loadBalancer: {port: 8443}`,
+		restarts: "kube-apiserver@masters kube-controller-manager@masters kube-scheduler@masters kubelet@nodes kube-proxy@nodes",
+		pods:     "kube-apiserver@masters kube-controller-manager@masters kube-scheduler@masters kubelet@nodes", balancers: true,
 	},
 	"controller manager arguments": {set: `kubernetes: {controllerManager: {extraArgs: {node-monitor-period: 2s}}}`, restarts: "kube-controller-manager@masters"},
 	"scheduler arguments":          {set: `kubernetes: {scheduler: {extraArgs: {v: "4"}}}`, restarts: "kube-scheduler@masters"},
@@ -106,6 +112,13 @@ func (e change) expected(config string) map[string][]string {
 	if strings.Contains(text, "etcd@") && kubeadmEtcd(config) { // the API server of a machine has no other member
 		text += " kube-apiserver@masters"
 	}
+	for kind, services := range map[string]string{
+		"mode: internal": "haproxy@workers", "mode: kube-vip": "kube-vip@masters", "type: kubexm-kn": "nginx@loadbalancers keepalived@loadbalancers",
+	} {
+		if e.balancers && strings.Contains(config, kind) {
+			text += " " + services
+		}
+	}
 	all := map[string][]string{}
 	for one := range strings.FieldsSeq(strings.Trim(text, "*")) {
 		service, group, _ := strings.Cut(one, "@")
@@ -118,7 +131,7 @@ func (e change) expected(config string) map[string][]string {
 			case !is:
 			case group == name:
 				all[service] = append(all[service], name)
-			case group == "masters" && strings.Contains(roles, "master"), group == "etcd" && strings.Contains(roles, "etcd"),
+			case group == "workers" && roles == "worker", group == "loadbalancers" && roles == "loadbalancer", group == "masters" && strings.Contains(roles, "master"), group == "etcd" && strings.Contains(roles, "etcd"),
 				group == "nodes" && (strings.Contains(roles, "master") || strings.Contains(roles, "worker")):
 				all[service] = append(all[service], name)
 			}

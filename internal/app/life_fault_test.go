@@ -152,7 +152,7 @@ func (c changed) again(t *testing.T) *world {
 }
 
 // upheavals restart all of a control plane, and all nodes.
-var upheavals = []string{edits["etcd arguments"].set, edits["API server arguments"].set, edits["kubelet arguments"].set, edits["first time servers"].set}
+var upheavals = []string{edits["etcd arguments"].set, edits["port of the endpoint"].set, edits["API server arguments"].set, edits["kubelet arguments"].set, edits["first time servers"].set}
 
 // eachLiving tests rows with several masters at some moments of a change.
 func eachLiving(t *testing.T, most map[string]int, last func(changed) int, test func(*testing.T, *world, changed, int)) {

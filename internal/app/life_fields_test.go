@@ -31,7 +31,6 @@ var refusals = []change{
 	{set: `network: {podCIDR: 10.96.0.0/16}`},
 	{set: `network: {serviceCIDR: 10.97.0.0/16}`},
 	{set: `network: {flannel: {backend: host-gw}}`},
-	{set: `loadBalancer: {port: 8443}`},
 	{set: `registry: {type: harbor}`, on: func(c string) bool { return private(c) && !harbor(c) }},
 	{set: `registry: {dataDir: /srv/images}`, on: private},
 	{set: `hosts: [{name: node2, internalAddress: 10.0.0.99}]`},

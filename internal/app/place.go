@@ -18,8 +18,9 @@ func (apiPlace) Exec(context.Context, connector.Cmd) error {
 }
 
 func (p apiPlace) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	host, _, _ := net.SplitHostPort(address)
 	for _, m := range p.cluster.Masters() {
-		if r := p.hosts[m]; r != nil && p.cluster.APIAddress(m) == address {
+		if r := p.hosts[m]; r != nil && p.cluster.IP(m) == host {
 			return r.Dial(ctx, network, address)
 		}
 	}

@@ -34,7 +34,7 @@ func (s *site) watchAPI(ctx context.Context, p *Proposal) *apiWatch {
 			continue
 		}
 		access := s.cluster.EndpointAPI()
-		access.Dial, access.Patience = r.Dial, time.Millisecond
+		access.Dial, access.Patience, access.Others = r.Dial, time.Millisecond, s.cluster.AtFormerPorts(access.Address)
 		client, err := kube.New(access)
 		if err != nil {
 			return w

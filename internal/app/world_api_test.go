@@ -4,64 +4,136 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/kubexm/kubexm/pkg/kube"
 	"github.com/kubexm/kubexm/pkg/kube/kubetest"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
-// proxying reports whether a host runs a proxy of its own.
-func proxying(h *runnertest.Host) bool {
-	for _, conf := range []string{"/etc/haproxy/haproxy.cfg", "/etc/nginx/nginx.conf"} {
-		if text, _ := h.Get(conf); strings.Contains(text, "10.0.0.11:6443") {
-			return true
-		}
+// Ports and names that the endpoint has in configurations.
+var (
+	apiPorts  = []string{"6443", "8443"}
+	endpoints = []string{"lb.kubexm.local", "api.example.com"}
+)
+
+// open lets a process of a host listen at a port of all its addresses, or of that alone which leads to itself.
+func (w *world) open(h *runnertest.Host, process, port string, local bool, dial func() (net.Conn, error)) error {
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		return err
 	}
-	return false
-}
-
-// shared reports whether some host has the shared address.
-func (w *world) shared() bool {
-	for _, h := range w.hosts {
-		_, pod := h.Get("/etc/kubernetes/manifests/kube-vip.yaml")
-		conf, _ := h.Get("/etc/keepalived/keepalived.conf")
-		if pod || strings.Contains(conf, vip) && proxying(h) {
-			return true
-		}
-	}
-	return false
-}
-
-// endpoints are the names that the endpoint has in configurations.
-var endpoints = []string{"lb.kubexm.local", "api.example.com"}
-
-// named connects to where a name of the endpoint leads on a host.
-func (w *world) named(h *runnertest.Host, name string) (net.Conn, error) {
-	hosts, _ := h.Get("/etc/hosts")
-	for l := range strings.Lines(hosts) {
-		if ip, ok := strings.CutSuffix(strings.TrimSpace(l), " "+name); ok {
-			return h.Dial(w.Context(), "tcp", ip+":6443")
-		}
-	}
-	return nil, fault.Transient(errors.New("no such host"))
-}
-
-// balanced connects to any API server, where there is a load balancer.
-func (w *world) balanced(there bool) (net.Conn, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, dial := range w.servers {
-		if there {
-			return dial()
+	for key, at := range w.ports {
+		if name, other, _ := strings.Cut(key, " "); name == h.Name && at == port && other != process {
+			return fmt.Errorf("port %s of %s: address already in use by %s", port, name, other)
+		}
+	}
+	w.ports[h.Name+" "+process] = port
+	h.Listen(n, map[bool]string{true: process, false: "systemd-socket-"}[slices.Contains([]string{"kube-apiserver", "haproxy", "nginx"}, process)])
+	h.Serve("127.0.0.1:"+port, dial)
+	for _, from := range w.hosts {
+		if !local {
+			from.Serve(addresses[h.Name]+":"+port, dial)
+		}
+	}
+	return nil
+}
+
+// close ends that.
+func (w *world) close(h *runnertest.Host, process string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	port := w.ports[h.Name+" "+process]
+	if port == "" {
+		return
+	}
+	delete(w.ports, h.Name+" "+process)
+	n, _ := strconv.Atoi(port)
+	h.Listen(n, "")
+	h.Serve("127.0.0.1:"+port, nil)
+	for _, from := range w.hosts {
+		from.Serve(addresses[h.Name]+":"+port, nil)
+	}
+}
+
+// proxied are the address and the port at which a proxy listens, and the masters behind it.
+var (
+	proxied = regexp.MustCompile(`(?m)^ *(?:bind|listen) (.*):(\d+);?$`)
+	behind  = regexp.MustCompile(`(?m)^ *server .*?(10\.0\.0\.\d+:\d+)`)
+	secured = regexp.MustCompile(`--secure-port=(\d+)`)
+	leading = regexp.MustCompile(`--listen=(.*):(\d+) .* (\S+:\d+)\n`)
+)
+
+// balance runs a proxy of a host; as its package brings it, it does nothing.
+func (w *world) balance(process, file string) func(*runnertest.Host) error {
+	return func(h *runnertest.Host) error {
+		conf, _ := h.Get(file)
+		at := proxied.FindStringSubmatch(conf)
+		if at == nil {
+			return nil
+		}
+		return w.open(h, process, at[2], at[1] == "127.0.0.1", func() (conn net.Conn, err error) {
+			err = fault.Transient(errors.New("connection refused"))
+			for _, master := range behind.FindAllStringSubmatch(conf, -1) {
+				if conn, err = h.Dial(w.Context(), "tcp", master[1]); err == nil {
+					break
+				}
+			}
+			return conn, err
+		})
+	}
+}
+
+// forward runs what lets connections to a port through to another one.
+func (w *world) forward(unit string) func(*runnertest.Host) error {
+	return func(h *runnertest.Host) error {
+		text, _ := h.Get("/etc/systemd/system/" + unit + ".service.d/kubexm-" + unit + ".conf")
+		to := leading.FindStringSubmatch(text)
+		if to == nil {
+			return errors.New("it does not say what leads where")
+		}
+		return w.open(h, unit, to[2], to[1] == "127.0.0.1", func() (net.Conn, error) { return h.Dial(w.Context(), "tcp", to[3]) })
+	}
+}
+
+// shared connects to the host that has the shared address.
+func (w *world) shared(port string) (net.Conn, error) {
+	for _, name := range slices.Sorted(maps.Keys(w.hosts)) {
+		h := w.hosts[name]
+		_, pod := h.Get("/etc/kubernetes/manifests/kube-vip.yaml")
+		conf, _ := h.Get("/etc/keepalived/keepalived.conf")
+		if !pod && !strings.Contains(conf, vip) {
+			continue
+		}
+		if c, err := h.Dial(w.Context(), "tcp", "127.0.0.1:"+port); err == nil {
+			return c, nil
 		}
 	}
 	return nil, fault.Transient(errors.New("connection refused"))
+}
+
+// named connects to where a name of the endpoint leads on a host.
+func (w *world) named(h *runnertest.Host, name, port string) (net.Conn, error) {
+	hosts, _ := h.Get("/etc/hosts")
+	for l := range strings.Lines(hosts) {
+		if ip, ok := strings.CutSuffix(strings.TrimSpace(l), " "+name); ok {
+			return h.Dial(w.Context(), "tcp", ip+":"+port)
+		}
+	}
+	return nil, fault.Transient(errors.New("no such host"))
 }
 
 // serve runs the API server with the certificates on the host, and lets all hosts reach it.
@@ -85,13 +157,48 @@ func (w *world) serve(h *runnertest.Host) error {
 		}
 		return api.Dialer(mutual(pair, ca))(context.Background(), "", "")
 	}
+	w.mu.Unlock()
+	port := secured.FindStringSubmatch(argumentsOf(h))
+	if port == nil {
+		return errors.New("no --secure-port")
+	}
+	if err := w.open(h, "kube-apiserver", port[1], false, connect); err != nil {
+		return err
+	}
+	w.mu.Lock()
 	w.servers[h.Name] = connect
 	w.mu.Unlock()
-	for _, from := range w.hosts {
-		from.Serve(addresses[h.Name]+":6443", connect)
-	}
+	w.reconcile(port[1])
 	w.register("")
 	return nil
+}
+
+// reconcile makes the service kubernetes; the port that it has it keeps.
+func (w *world) reconcile(port string) {
+	objects, err := kube.ReadObjects([]byte(strings.ReplaceAll(`apiVersion: v1
+kind: Service
+metadata: {name: kubernetes, namespace: default}
+spec: {ports: [{name: https, port: 443, targetPort: PORT}]}
+---
+apiVersion: v1
+kind: Endpoints
+metadata: {name: kubernetes, namespace: default}
+subsets: [{addresses: [{ip: 10.0.0.11}], ports: [{name: https, port: PORT}]}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: kubernetes, namespace: default}
+ports: [{name: https, port: PORT}]
+`, "PORT", port)))
+	w.must(err)
+	for _, o := range w.api.Objects() {
+		if o.GetKind() == "Service" && o.GetName() == "kubernetes" {
+			return
+		}
+	}
+	for _, o := range objects {
+		w.api.Put(o)
+	}
 }
 
 // serving is the API server's certificate on the host; kubeadm makes it from the authority.
@@ -128,7 +235,5 @@ func (w *world) down(h *runnertest.Host) {
 	w.mu.Lock()
 	delete(w.servers, h.Name)
 	w.mu.Unlock()
-	for _, from := range w.hosts {
-		from.Serve(addresses[h.Name]+":6443", nil)
-	}
+	w.close(h, "kube-apiserver")
 }

@@ -50,6 +50,7 @@ type world struct {
 	mu       sync.Mutex
 	api      *kubetest.Server                    // what etcd holds; nil: nothing
 	servers  map[string]func() (net.Conn, error) // by host: the API servers that run
+	ports    map[string]string                   // by host and what listens there for API servers: the port
 	kubelets map[string]bool                     // run and may register their nodes
 	etcds    *etcdtest.Cluster                   // the etcd of the cluster
 	members  map[string]*etcdtest.Member         // its members, by host
@@ -69,7 +70,7 @@ const vip = "10.0.0.100"
 // store unless mirrors says where to get it.
 func newWorld(t testing.TB, config, mirrors string) *world {
 	t.Helper()
-	w := &world{TB: t, dir: t.TempDir(), hosts: map[string]*runnertest.Host{}, servers: map[string]func() (net.Conn, error){}, kubelets: map[string]bool{}}
+	w := &world{TB: t, dir: t.TempDir(), hosts: map[string]*runnertest.Host{}, servers: map[string]func() (net.Conn, error){}, ports: map[string]string{}, kubelets: map[string]bool{}}
 	w.file = filepath.Join(w.dir, "cluster.yaml")
 	if mirrors == "" {
 		w.must(os.Symlink(filled(), filepath.Join(w.dir, "packages")))
@@ -91,12 +92,14 @@ func newWorld(t testing.TB, config, mirrors string) *world {
 		}
 	}
 	for _, h := range w.hosts {
-		h.Serve("127.0.0.1:6443", func() (net.Conn, error) { return w.balanced(proxying(h)) })
-		for _, name := range endpoints {
-			h.Serve(name+":6443", func() (net.Conn, error) { return w.named(h, name) })
+		h.Blocked = map[string]string{}
+		for _, port := range apiPorts {
+			for _, name := range endpoints {
+				h.Serve(name+":"+port, func() (net.Conn, error) { return w.named(h, name, port) })
+			}
+			h.Blocked[vip+":"+port] = "No route to host" // nobody has it yet
+			h.Serve(vip+":"+port, func() (net.Conn, error) { return w.shared(port) })
 		}
-		h.Blocked = map[string]string{vip + ":6443": "No route to host"} // nobody has it yet
-		h.Serve(vip+":6443", func() (net.Conn, error) { return w.balanced(w.shared()) })
 	}
 	if strings.Contains(config, externalEtcd) {
 		w.runEtcd()
@@ -170,6 +173,15 @@ func (w *world) programs(h *runnertest.Host) {
 	}
 	for _, service := range []string{"kube-apiserver.service", "pod kube-apiserver"} {
 		h.OnStart[service], h.OnStop[service] = w.serve, w.down
+	}
+	for process, file := range map[string]string{"haproxy": "/etc/haproxy/haproxy.cfg", "nginx": "/etc/nginx/nginx.conf"} {
+		for _, service := range []string{process + ".service", "pod " + process} {
+			h.OnStart[service], h.OnStop[service] = w.balance(process, file), func(h *runnertest.Host) { w.close(h, process) }
+		}
+	}
+	for _, port := range apiPorts {
+		unit := "kubexm-port-" + port
+		h.OnStart[unit+".service"], h.OnStop[unit+".service"] = w.forward(unit), func(h *runnertest.Host) { w.close(h, unit) }
 	}
 	h.InitConfig = func() string { text, _ := w.hosts["node1"].Get("/var/lib/kubexm/kubeadm.yaml"); return text }
 	h.Programs["kubeadm"] = func(c *runnertest.Call) int { return w.kubeadm(c, kubeadm) }

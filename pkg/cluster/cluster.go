@@ -39,6 +39,7 @@ type Cluster struct {
 	hosts     map[string]*v1alpha1.Host // by name
 	missing   []string                  // hosts that are left out
 	proxyMode func() string             // looks at all hosts once
+	former    func() []int              // so does it
 	recorded  func() (string, error)    // the ID that the cluster had before, read once; empty: it was not made
 	mu        sync.Mutex                // guards errs
 	errs      []error
@@ -57,6 +58,7 @@ func New(c *v1alpha1.Cluster, dir string, store *resource.Store, facts map[strin
 	}
 	planned.recorded = sync.OnceValues(planned.Certs.RecordedID)
 	planned.proxyMode = sync.OnceValue(planned.chooseProxyMode)
+	planned.former = sync.OnceValue(planned.formerPorts)
 	return planned
 }
 

@@ -71,3 +71,36 @@ func TestAnyAPI(t *testing.T) {
 		t.Errorf("joins through %s", got)
 	}
 }
+
+// TestFormerPorts has a cluster whose port was changed.
+func TestFormerPorts(t *testing.T) {
+	for name, test := range map[string]struct {
+		edit   func(f *runner.Facts)
+		former []int
+		at     int
+	}{
+		"none": {func(f *runner.Facts) {
+			f.Servers, f.Listening[6443] = []string{"lb.kubexm.local:6443", "10.0.0.11:6443"}, "kube-apiserver"
+		}, nil, 6443},
+		"another cluster's": {func(f *runner.Facts) { f.Servers = []string{"api.example.com:443", "10.0.9.9:7443", "no port"} }, nil, 0},
+		"of the endpoint": {func(f *runner.Facts) {
+			f.Servers, f.Listening[7443] = []string{"lb.kubexm.local:7443"}, "kube-apiserver"
+		}, []int{7443}, 7443},
+		"of a master": {func(f *runner.Facts) { f.Servers, f.Listening[6443] = []string{"10.0.0.11:7443"}, "kube-apiserver" }, []int{7443}, 6443},
+		"renamed, too": {func(f *runner.Facts) {
+			f.Servers, f.Names["old.kubexm.local"], f.Listening[7443] = []string{"old.kubexm.local:7443"}, "10.0.0.11", "nginx"
+		}, []int{7443}, 0},
+		"forwarded": {func(f *runner.Facts) {
+			f.Inventory = []string{"unit kubexm-port-8443", "unit kubexm-port-6443", "unit kubelet"}
+		}, []int{8443}, 0},
+	} {
+		c := clustertest.New(t, "", func(host string, f *runner.Facts) {
+			if host == "node1" {
+				test.edit(f)
+			}
+		})
+		if got := c.FormerPorts(); !slices.Equal(got, test.former) || c.ListensAt("node1") != test.at {
+			t.Errorf("%s: %v, listens at %d", name, got, c.ListensAt("node1"))
+		}
+	}
+}

@@ -197,7 +197,10 @@ func parts(p plugin.Plugin) (all []string) {
 
 // API is how kubexm reaches the API server of a master, from that master or a
 // node. kubexm has a short-lived certificate of its own, made when it is needed.
-func (c *Cluster) API(master string) kube.Access { return c.access(c.APIAddress(master)) }
+func (c *Cluster) API(master string) kube.Access {
+	at := c.APIAddress(master)
+	return c.access(append([]string{at}, c.AtFormerPorts(at)...)...)
+}
 
 // AnyAPI is how kubexm reaches the API where it does not matter which master answers: through one after the other until
 // one does, those first whose API server was found ready. It is the first master while the cluster is being born.
@@ -206,7 +209,7 @@ func (c *Cluster) AnyAPI() kube.Access {
 	for _, m := range c.apiMasters() {
 		all = append(all, c.APIAddress(m))
 	}
-	return c.access(all...)
+	return c.access(append(all, c.AtFormerPorts(all...)...)...)
 }
 
 // AnyMaster is a master whose API server answers, as far as is known; the first one while the cluster is being born.
@@ -240,6 +243,11 @@ func (c *Cluster) access(addresses ...string) kube.Access {
 // ProxyAPI is how a load balancer reaches an API server through its own proxy.
 func (c *Cluster) ProxyAPI() kube.Access {
 	return c.access(net.JoinHostPort("127.0.0.1", strconv.Itoa(c.APIPort())))
+}
+
+// VIPAPI is how a host reaches the API server through the address that load balancers share.
+func (c *Cluster) VIPAPI() kube.Access {
+	return c.access(net.JoinHostPort(c.Spec.LoadBalancer.VIP, strconv.Itoa(c.APIPort())))
 }
 
 // EndpointAPI is how a host reaches the API server by the name of the endpoint.

@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/etcd"
 	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/plugin"
 )
 
 // Observed is how a cluster was found at one look; its zero value says that nobody has looked. Texts that come
@@ -198,6 +201,71 @@ func (c *Cluster) FormerNames(host string) (former []string) {
 		}
 	}
 	return former
+}
+
+// FormerPorts returns the ports at which API servers or load balancers listened before their port was changed, until nothing
+// that kubexm made asks there any more, sorted: those in kubeconfigs, and those that hosts forward.
+func (c *Cluster) FormerPorts() []int { return c.former() }
+
+func (c *Cluster) formerPorts() (ports []int) {
+	for _, h := range c.All() {
+		facts := c.FactsOf(h)
+		names := append(c.FormerNames(h), c.Spec.LoadBalancer.Domain)
+		var all []string
+		for _, s := range facts.Servers {
+			if name, port, _ := net.SplitHostPort(s); slices.Contains(names, name) || name == c.IP(h) {
+				all = append(all, port)
+			}
+		}
+		for _, key := range facts.Inventory {
+			if port, is := strings.CutPrefix(key, "unit "+Forwarder); is {
+				all = append(all, port)
+			}
+		}
+		for _, port := range all {
+			if p, err := strconv.Atoi(port); err == nil && p != c.APIPort() && !slices.Contains(ports, p) {
+				ports = append(ports, p)
+			}
+		}
+	}
+	slices.Sort(ports)
+	return ports
+}
+
+// Forwarder begins the names of units that let connections to a port through to another one, while the port of API servers is
+// changed.
+const Forwarder = "kubexm-port-"
+
+// ListensAt is the port at which an API server, or a load balancer in front of them, listens on a host: a former one, or the
+// wanted one; 0: none does.
+func (c *Cluster) ListensAt(host string) int {
+	var processes []string
+	for _, p := range plugin.Proxies() {
+		processes = append(processes, p.Name)
+	}
+	switch h := c.Host(host); {
+	case h.Is(v1alpha1.RoleMaster):
+		processes = []string{"kube-apiserver"}
+	case !h.Is(v1alpha1.RoleLoadBalancer) && c.LedTo(host) != "127.0.0.1":
+		return 0
+	}
+	for _, p := range append(slices.Clone(c.FormerPorts()), c.APIPort()) {
+		if slices.Contains(processes, c.FactsOf(host).Listening[p]) {
+			return p
+		}
+	}
+	return 0
+}
+
+// AtFormerPorts returns addresses at the former ports.
+func (c *Cluster) AtFormerPorts(addresses ...string) (all []string) {
+	for _, a := range addresses {
+		for _, p := range c.FormerPorts() {
+			host, _, _ := net.SplitHostPort(a)
+			all = append(all, net.JoinHostPort(host, strconv.Itoa(p)))
+		}
+	}
+	return all
 }
 
 // Moved returns the hosts on which the name of the endpoint leads elsewhere than it is to lead, or has a former name.

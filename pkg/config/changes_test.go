@@ -106,7 +106,7 @@ func TestChanges(t *testing.T) {
 		"a directory": {"spec:\n", "spec:\n  runtime: {dataRoot: /data}\n", "spec.runtime.dataRoot: /var/lib/containerd -> /data (refuse)\n"},
 		"a default":   {"spec:\n", "spec:\n  runtime: {dataRoot: /var/lib/containerd}\n", ""},
 		"the endpoint": {"spec:\n", "spec:\n  loadBalancer: {port: 8443, domain: api.example.com}\n", "spec.loadBalancer.domain: lb.kubexm.local -> api.example.com (procedure)\n" +
-			"spec.loadBalancer.port: 6443 -> 8443 (refuse)\n"},
+			"spec.loadBalancer.port: 6443 -> 8443 (procedure)\n"},
 		"no mirrors": {`["https://mirror.example.com"]`, "[]", `spec.registry.mirrors[docker.io]: ["https://mirror.example.com"] -> (none) (converge)` + "\n"},
 		"a secret":   {"nodes, password: hunter2", "nodes, password: hunter22", "content of spec.registry.auth[registry.example.com].password changed (converge)\n"},
 		"an addon": {"  registry:\n", "  addons: [{name: a, type: yaml, inline: \"a: b\\nc: d\"}]\n  registry:\n", "spec.addons[a].name: (none) -> a (converge)\n" +

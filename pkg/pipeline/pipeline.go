@@ -50,7 +50,7 @@ func Apply(c *cluster.Cluster) plan.Pipeline {
 		nodes = slices.DeleteFunc(nodes, func(h string) bool { return slices.Contains(fresh, h) })
 	}
 	return plan.Pipeline{Name: "apply", Parts: []plan.Part{
-		task.Keys(c),
+		task.Keys(c), task.Forward(c),
 		plan.Parallel{downloads.Opens(task.Download(c)), task.Prepare(c, hosts)},
 		module.Registry(c, downloads, pushed),
 		plan.Parallel{module.LoadBalancers(c), module.LiveImages(c, nodes, downloads, pushed)},

@@ -143,12 +143,16 @@ var machineChecks = []check{
 		}
 	}},
 	{"ports", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		wanted, own := ports(c, h), ""
 		if f.Env["cluster"] != "" {
-			return Finding{}
+			if at := c.ListensAt(h.Name); at == 0 || at == c.APIPort() {
+				return Finding{}
+			}
+			wanted, own = []int{c.APIPort()}, "systemd-socket-" // what forwards it already; the kernel keeps 15 characters
 		}
 		var taken []string
-		for _, p := range ports(c, h) {
-			if by, busy := f.Listening[p]; busy {
+		for _, p := range wanted {
+			if by, busy := f.Listening[p]; busy && (own == "" || by != own) {
 				taken = append(taken, fmt.Sprintf("%d (by %s)", p, cmp.Or(by, "the kernel")))
 			}
 		}

@@ -56,7 +56,9 @@ var unfit = map[string]func(*runner.Facts){
 			f.Listening[p] = by
 		}
 	},
-	"swap": func(f *runner.Facts) { f.Swaps = []string{"/dev/sda2", "/swap.img"} },
+	"another port, taken":     another("nginx"),
+	"another port, forwarded": another("systemd-socket-"),
+	"swap":                    func(f *runner.Facts) { f.Swaps = []string{"/dev/sda2", "/swap.img"} },
 
 	"kernel of CentOS 7":        func(f *runner.Facts) { f.Kernel, f.CgroupVersion = "3.10.0-1160.el7.x86_64", 1 },
 	"kernel of CentOS 6":        func(f *runner.Facts) { f.Kernel = "2.6.32-754.el6.x86_64" },
@@ -103,6 +105,14 @@ var unfit = map[string]func(*runner.Facts){
 	"out of reach behind firewalls": func(f *runner.Facts) {
 		f.Tried, f.Firewalls = map[string]string{"10.0.0.11:6443": "no route to host", "10.0.0.12:10250": "no route to host"}, []string{"firewalld"}
 	},
+}
+
+// another lets the API server of a cluster that runs listen at another port than it is to, and a process at that one.
+func another(process string) func(*runner.Facts) {
+	return func(f *runner.Facts) {
+		f.Env, f.Servers = map[string]string{"cluster": "demo"}, []string{"lb.kubexm.local:7443"}
+		f.Listening[7443], f.Listening[6443] = "kube-apiserver", process
+	}
 }
 
 // disks puts all on one file system.

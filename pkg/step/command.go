@@ -19,7 +19,8 @@ type Command struct {
 	Run    string // script; keep, made and note of runner.Change are at hand
 	Undo   string `json:",omitempty"` // script that takes Run back
 
-	Makes []string `json:"-"` // keys of what Run notes, see Owner
+	Makes    []string `json:"-"` // keys of what Run notes, see Owner
+	Restarts []string `json:"-"` // see Change
 }
 
 func (c Command) String() string { return c.What }
@@ -72,6 +73,7 @@ func (c Commands) change(r *runner.Runner, out string) (*Change, error) {
 		return nil, nil
 	}
 	var todo []Command
+	var restarts []string
 	diff, undo := "", false
 	for n := range strings.FieldsSeq(out) {
 		i, err := strconv.Atoi(n)
@@ -83,9 +85,9 @@ func (c Commands) change(r *runner.Runner, out string) (*Change, error) {
 			diff += c.List[i].What + "\n"
 		}
 		diff += "run: " + c.List[i].Run + "\n"
-		undo = undo || c.List[i].Undo != ""
+		undo, restarts = undo || c.List[i].Undo != "", append(restarts, c.List[i].Restarts...)
 	}
-	ch := &Change{Diff: strings.TrimSuffix(diff, "\n"), Run: func(ctx context.Context) error {
+	ch := &Change{Diff: strings.TrimSuffix(diff, "\n"), Restarts: restarts, Run: func(ctx context.Context) error {
 		for _, one := range todo {
 			if _, err := r.ChangeWith(ctx, one.Inputs+one.Script, one.Run); err != nil {
 				return err

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"strings"
 
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/diff"
@@ -89,8 +90,14 @@ func (f Files) change(r *runner.Runner, old map[string]runner.File) *Change {
 	if g.put == nil {
 		return nil
 	}
+	var restarts []string
+	for _, was := range g.back {
+		if dir, name := path.Split(was.Path); dir == "/etc/kubernetes/manifests/" { // the kubelet's
+			restarts = append(restarts, strings.TrimSuffix(name, ".yaml"))
+		}
+	}
 	return &Change{
-		Diff:     g.diff,
+		Diff: g.diff, Restarts: restarts,
 		Run:      func(ctx context.Context) error { return r.WriteFiles(ctx, g.put...) },
 		Rollback: func(ctx context.Context) error { return g.rollBack(ctx, r) },
 	}

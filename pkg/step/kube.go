@@ -3,11 +3,13 @@ package step
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/kube"
 	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
 // Kube returns a client of the API servers that access names, through the
@@ -166,7 +168,8 @@ func (n NodeReady) Precheck(ctx context.Context, r *runner.Runner) (*Change, err
 
 // APIReady waits until the API server says that it is ready.
 type APIReady struct {
-	API kube.Access `json:"-"`
+	API    kube.Access `json:"-"`
+	Advice string      `json:"-"` // for when it does not become so; empty: what package kube has
 }
 
 func (APIReady) String() string { return "wait for the API server" }
@@ -186,5 +189,32 @@ func (a APIReady) Precheck(ctx context.Context, r *runner.Runner) (*Change, erro
 	if missing == nil {
 		return nil, nil
 	}
-	return &Change{Diff: "wait: " + missing.Error(), Verify: Verified, Run: client.WaitAPIReady}, nil
+	return &Change{Diff: "wait: " + missing.Error(), Verify: Verified, Run: func(ctx context.Context) error {
+		err := client.WaitAPIReady(ctx)
+		if err != nil && a.Advice != "" {
+			err = fault.Advise(errors.New(err.Error()), a.Advice)
+		}
+		return err
+	}}, nil
+}
+
+// APIPort ensures that the service kubernetes leads to a port of API servers.
+type APIPort struct {
+	Port int
+	API  kube.Access `json:"-"`
+}
+
+func (p APIPort) String() string { return fmt.Sprintf("service kubernetes leads to port %d", p.Port) }
+
+// Precheck asks the API server.
+func (p APIPort) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
+	client, err := Kube(r, p.API)
+	if err != nil {
+		return nil, err
+	}
+	diff, err := client.DiffAPIPort(ctx, p.Port)
+	if err != nil || diff == "" {
+		return nil, err
+	}
+	return &Change{Diff: diff, Run: func(ctx context.Context) error { return client.SetAPIPort(ctx, p.Port) }}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/step/host"
 	"github.com/kubexm/kubexm/pkg/step/kubeadm"
 	"github.com/kubexm/kubexm/pkg/step/kubelet"
+	"github.com/kubexm/kubexm/pkg/step/loadbalancer"
 )
 
 // rolling sends hosts through a part one after the other, each when the control plane is well, before and after it.
@@ -30,6 +31,33 @@ func rolling(c *cluster.Cluster, hosts []string, last string, part plan.Part) pl
 	}
 	order := slices.SortedStableFunc(slices.Values(hosts), func(a, b string) int { return rank(a) - rank(b) })
 	return plan.Batches{Order: order, Gate: func(h string) step.Step { return health.Well(c, h) }, Part: part}
+}
+
+// Forward lets all hosts that listen for API requests answer at the wanted port and at former ones, before anything else changes.
+// A load balancer of the user's is waited for.
+func Forward(c *cluster.Cluster) plan.Part {
+	var listeners []string
+	for _, h := range c.Hosts() {
+		if c.FormerPorts() != nil && c.ListensAt(h) != 0 {
+			listeners = append(listeners, h)
+		}
+	}
+	parts := []plan.Part{on("forward", listeners, func(h string) []step.Step {
+		return append([]step.Step{host.CanForward(), host.Record(c, h)}, host.Forward(c, h, c.ListensAt(h))...)
+	})}
+	if listeners != nil && c.Balancer() == v1alpha1.BalancerExternal && plugin.ProxyOf(c.Spec).Name == "" {
+		parts = append(parts, on("balancer", c.Workers()[:min(1, len(c.Workers()))], func(string) []step.Step { return []step.Step{loadbalancer.Own(c)} }))
+	}
+	return plan.Module{Name: "port", Parts: parts}
+}
+
+// listening are steps that restart what listens for API requests on a host. While the port changes it is reached at the former one,
+// too, as soon as it listens at the new one.
+func listening(c *cluster.Cluster, h string, steps ...step.Step) []step.Step {
+	if c.FormerPorts() == nil {
+		return steps
+	}
+	return slices.Concat([]step.Step{host.PortFree(c)}, steps, host.Forward(c, h, c.APIPort()))
 }
 
 // LiveEtcd keeps the members of etcd that kubexm runs: those that do not run yet start together, those that run change one by
@@ -59,9 +87,12 @@ func KubeadmConfig(c *cluster.Cluster, hosts []string) plan.Task {
 func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 	var master plan.Part = on("master", hosts, func(h string) []step.Step {
 		if c.Kubeadm() {
-			return slices.Concat(masterPKI(c, h)[:1], []step.Step{
-				kubeadm.ControlPlane(c, h, kubeadmEtcd(c, h), etcdClient(c, h)...), step.APIReady{API: c.API(h)},
-			}, vipPod(c, h))
+			steps := masterPKI(c, h)[:1]
+			if c.FormerPorts() != nil {
+				steps = append(steps, kubeadm.Ported(c))
+			}
+			return slices.Concat(steps, listening(c, h, kubeadm.ControlPlane(c, h, kubeadmEtcd(c, h), etcdClient(c, h)...)),
+				[]step.Step{step.APIReady{API: c.API(h)}}, vipPod(c, h))
 		}
 		return append([]step.Step{controlplane.Programs(c, h, "kube-apiserver")}, apiServerSteps(c, h)...)
 	})
@@ -84,7 +115,11 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 		return rolling(c, hosts, "", master)
 	}
 	etcd := on("etcd", hosts, func(h string) []step.Step { return []step.Step{kubeadm.EtcdMember(c, h, kubeadmEtcd(c, h))} })
-	return rolling(c, hosts, c.Observed.EtcdLeader(), plan.Module{Parts: []plan.Part{member(c, etcd), master}})
+	parts := []plan.Part{member(c, etcd), master}
+	if c.FormerPorts() != nil { // a member that changes takes its API server along
+		parts = slices.Insert(parts, 0, plan.Part(on("port", hosts, func(string) []step.Step { return []step.Step{host.PortFree(c)} })))
+	}
+	return rolling(c, hosts, c.Observed.EtcdLeader(), plan.Module{Parts: parts})
 }
 
 // LiveNodes keeps runtime, kubelet and kube-proxy of nodes that run: of one at first, then of a quarter at a time. The next

@@ -85,7 +85,7 @@ func etcdTask(c *cluster.Cluster, hosts []string) plan.Task {
 func KubeadmPrograms(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("programs", hosts, func(h string) []step.Step {
 		all := []step.Step{kubeadm.Programs(c, h), kubelet.Programs(c, h), kubelet.Joined(c, h), kubelet.Prepared(c, h), kubeadm.Leftovers{}}
-		if c.FormerNames(h) != nil {
+		if c.FormerNames(h) != nil || c.FormerPorts() != nil {
 			all = append(all, kubeadm.Renamed(c))
 		}
 		return all
@@ -161,11 +161,8 @@ func APIServer(c *cluster.Cluster, hosts []string) plan.Task {
 }
 
 func apiServerSteps(c *cluster.Cluster, h string) []step.Step {
-	return []step.Step{
-		controlplane.PKI(c, h), controlplane.Kubeconfigs(c), etcd.ClientCerts(c, h),
-		controlplane.APIServer(c, h, etcd.Endpoint(c, h), etcd.ClientCerts(c, h)),
-		step.APIReady{API: c.API(h)},
-	}
+	return slices.Concat([]step.Step{controlplane.PKI(c, h), controlplane.Kubeconfigs(c), etcd.ClientCerts(c, h)},
+		listening(c, h, controlplane.APIServer(c, h, etcd.Endpoint(c, h), etcd.ClientCerts(c, h))), []step.Step{step.APIReady{API: c.API(h)}})
 }
 
 // ControllerManager runs the controller manager of masters.
@@ -197,6 +194,15 @@ func NodeServices(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("node", hosts, func(h string) []step.Step {
 		return append(vipPod(c, h), kubelet.Service(c, h), controlplane.Proxy(c, h))
 	})
+}
+
+// APIPort leads the service kubernetes to the port of API servers, where that was changed.
+func APIPort(c *cluster.Cluster) plan.Task {
+	var hosts []string
+	if c.FormerPorts() != nil {
+		hosts = []string{plan.API}
+	}
+	return on("port", hosts, func(string) []step.Step { return []step.Step{step.APIPort{Port: c.APIPort(), API: c.AnyAPI()}} })
 }
 
 // Network installs the network plugin.
@@ -233,17 +239,21 @@ func LocalProxy(c *cluster.Cluster, hosts []string) plan.Task {
 		return c.Balancer() != v1alpha1.BalancerInternal || c.Host(h).Is(v1alpha1.RoleMaster)
 	})
 	return on("proxy", workers, func(h string) []step.Step {
-		if c.Kubeadm() {
-			return []step.Step{loadbalancer.Pod(c, h, local)}
+		switch pod := loadbalancer.Pod(c, h, local); {
+		case !c.Kubeadm():
+			return append([]step.Step{loadbalancer.Packages(c, h)}, listening(c, h, loadbalancer.Service(c, h, local))...)
+		case c.FormerPorts() != nil: // the kubelet takes its time
+			return listening(c, h, pod, step.APIReady{API: c.ProxyAPI()})
+		default:
+			return []step.Step{pod}
 		}
-		return []step.Step{loadbalancer.Packages(c, h), loadbalancer.Service(c, h, local)}
 	})
 }
 
 // LoadBalancers runs the load balancers in front of the masters.
 func LoadBalancers(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("proxy", hosts, func(h string) []step.Step {
-		return []step.Step{loadbalancer.Packages(c, h), loadbalancer.Service(c, h, "*"), vips[plugin.VIPOf(c.Spec).Name].run(c, h)}
+		return slices.Concat([]step.Step{loadbalancer.Packages(c, h)}, listening(c, h, loadbalancer.Service(c, h, "*")), []step.Step{vips[plugin.VIPOf(c.Spec).Name].run(c, h)})
 	})
 }
 
@@ -289,7 +299,9 @@ func Pruned(c *cluster.Cluster, hosts []string) plan.Part {
 		if f == nil || owned == nil { // not asked, or left alone
 			return nil
 		}
-		gone := step.Gone(f.Inventory, owned)
+		kept := slices.DeleteFunc(slices.Clone(owned), host.Forwards) // these are needed no longer than the change of a port takes
+		gone := step.Gone(slices.Concat(f.Inventory, owned), kept)
+		owned = kept
 		if gone == nil {
 			return nil
 		}

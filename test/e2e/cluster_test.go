@@ -28,7 +28,7 @@ type cluster struct {
 	zones            bool     // it has the standard configuration: labels, taints, the zone outside
 	env              []string // for kubexm, on top of the tests' own
 	isolated         bool     // kubexm runs where the testbed is isolated
-	renamed          bool     // the endpoint may have another name
+	renamed          bool     // the endpoint may have another name or port
 	built            bool     // it is installed from what was built, rather than created
 	also             func()   // looks what else holds of it; nil: nothing
 	made             *outcome // what made it

@@ -115,6 +115,8 @@ func changes(c *cluster) []change {
 		{"validity of certificates", now, []edit{set("kubernetes.certificateValidityDays", 400)}},
 		{"another name of the endpoint", now, []edit{set("loadBalancer.domain", "api.kubexm.local")}},
 		{"the name of before", now, []edit{set("loadBalancer.domain", "lb.kubexm.local")}},
+		{"another port of the endpoint", now, []edit{set("loadBalancer.port", 8443)}},
+		{"the former port of the endpoint", now, []edit{set("loadBalancer.port", 6443)}},
 	}
 	modes, before := balancers(c), first
 	for _, kind := range []string{"off", "haproxy", "kube-vip", "nginx", "kubexm-kh", "own", "kubexm-kn", "off", "kube-vip", first} {
@@ -157,7 +159,7 @@ func life(t *testing.T, row int) {
 // lives changes a cluster while it is used.
 func (c *cluster) lives(t *testing.T, e change) {
 	defer timed(t)()
-	if c.renamed = strings.Contains(e.name, "name of"); c.renamed {
+	if c.renamed = strings.Contains(e.name, "name of") || strings.Contains(e.name, "port of"); c.renamed {
 		c.unrelay(t)
 		defer c.unrelay(t)
 	}

@@ -84,6 +84,9 @@ func (s state) object(o *unstructured.Unstructured) error {
 		unstructured.RemoveNestedField(o.Object, field...)
 	}
 	data, _, _ := unstructured.NestedStringMap(o.Object, "data")
+	if o.GetName() == "kubexm" {
+		delete(data, "id") // random
+	}
 	for key, value := range data {
 		if data[key] = normalData(o.GetName(), value); strings.HasPrefix(key, "jws-kubeconfig-") { // of a bootstrap token, which goes away
 			delete(data, key)

@@ -98,7 +98,7 @@ var noise = regexp.MustCompile(`^/etc/(machine-id|ssh/ssh_host_.*|ssl/certs/.*)$
 var (
 	embedded = regexp.MustCompile(`(certificate-authority-data|client-certificate-data|client-key-data): (\S+)`)
 	digest   = regexp.MustCompile(`KUBEXM_DIGEST=[0-9a-f]+`) // of everything, certificates and keys too
-	pin      = regexp.MustCompile(`(?m)^id=sha256:[0-9a-f]+$`)
+	identity = regexp.MustCompile(`(?m)^id=[0-9a-z]{26}$`)
 	shared   = regexp.MustCompile(`^sysctl (kernel|vm|fs)/`)
 )
 
@@ -116,7 +116,7 @@ func normal(name string, data []byte) string {
 		slices.Sort(lines)
 		return strings.Join(lines, "\n")
 	case name == "/var/lib/kubexm/env":
-		return pin.ReplaceAllString(string(data), "id=")
+		return identity.ReplaceAllString(string(data), "id=")
 	}
 	text := digest.ReplaceAllString(string(data), "KUBEXM_DIGEST=")
 	return embedded.ReplaceAllStringFunc(text, func(m string) string {

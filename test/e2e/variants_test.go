@@ -74,7 +74,14 @@ func prepared(t *testing.T) {
 // masters, in turns, until the test ends.
 func balance(t *testing.T, masters []testbed.Node) {
 	t.Helper()
-	l, err := net.Listen("tcp", net.JoinHostPort(the.bed.Gateway(), "6443"))
+	for _, port := range []string{"6443", "8443"} {
+		balanceAt(t, port, masters)
+	}
+}
+
+func balanceAt(t *testing.T, port string, masters []testbed.Node) {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(the.bed.Gateway(), port))
 	must(t, err)
 	t.Cleanup(func() { l.Close() })
 	var turn atomic.Int64
@@ -83,7 +90,7 @@ func balance(t *testing.T, masters []testbed.Node) {
 		for range masters {
 			var to net.Conn
 			n := masters[int(turn.Add(1))%len(masters)]
-			if to, err = net.DialTimeout("tcp", net.JoinHostPort(n.Address, "6443"), time.Second); err == nil {
+			if to, err = net.DialTimeout("tcp", net.JoinHostPort(n.Address, port), time.Second); err == nil {
 				return to, nil
 			}
 		}

@@ -69,7 +69,7 @@ func watch(t *testing.T, c *cluster) *watcher {
 func (c *cluster) relay(t *testing.T) {
 	t.Helper()
 	const renamed = `#!/bin/sh
-n=lb.kubexm.local; grep -q " $n$" /etc/hosts || n=api.kubexm.local; exec socat - TCP:$n:6443,connect-timeout=1`
+exec socat - TCP:"$(sed -n 's|^ *server: https://||p' /etc/kubernetes/kubelet.conf)",connect-timeout=1`
 	to := "TCP:lb.kubexm.local:6443,connect-timeout=1"
 	if c.renamed {
 		the.on(t, c.workers()[0], "cat >/run/relay <<'END'\n"+renamed+"\nEND\nchmod 755 /run/relay")

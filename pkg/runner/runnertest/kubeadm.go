@@ -62,8 +62,8 @@ func (c *Call) write(p, text string, mode uint32) {
 func (c *Call) kubeadmInit(config string) int {
 	const dir = "/etc/kubernetes/"
 	c.controlPlane(strings.Contains(config, "\n  local:"))
-	c.writeNew(dir+"super-admin.conf", "kubeconfig", 0o600)
-	c.writeNew(dir+"kubelet.conf", "kubeconfig", 0o600)
+	c.writeNew(dir+"super-admin.conf", c.kubeconfig(true), 0o600)
+	c.writeNew(dir+"kubelet.conf", c.kubeconfig(false), 0o600)
 	return c.kubeletStart(config)
 }
 
@@ -83,7 +83,7 @@ func (c *Call) controlPlane(etcd bool) {
 	c.writeNew(dir+"pki/sa.key", "key sa", 0o600)
 	c.writeNew(dir+"pki/sa.pub", "public key sa", 0o600)
 	for _, f := range []string{"admin.conf", "controller-manager.conf", "scheduler.conf"} {
-		c.writeNew(dir+f, "kubeconfig", 0o600)
+		c.writeNew(dir+f, c.kubeconfig(f != "admin.conf"), 0o600)
 	}
 	for _, m := range static {
 		c.staticPod(m)
@@ -93,11 +93,37 @@ func (c *Call) controlPlane(etcd bool) {
 	}
 }
 
+// Where kubeadm's configuration has the addresses that kubeconfigs call.
+var (
+	endpointed = regexp.MustCompile(`(?m)^(?:controlPlaneEndpoint: |    server: https://)(.*)$`)
+	advertised = regexp.MustCompile(`(?m)^ *advertiseAddress: (.*)\n *bindPort: (.*)$`)
+)
+
+// kubeconfig calls the endpoint, or the master's own API server.
+//
+// Facts: app/phases/kubeconfig/kubeconfig.go of kubeadm.
+func (c *Call) kubeconfig(own bool) string {
+	made, _ := c.Get("/var/lib/kubexm/kubeadm.yaml")
+	found, _ := c.Get("/etc/kubernetes/discovery.conf")
+	server := endpointed.FindStringSubmatch(made + found)
+	if m := advertised.FindStringSubmatch(made); own && m != nil {
+		server = []string{"", m[1] + ":" + m[2]}
+	}
+	if server == nil {
+		return "kubeconfig"
+	}
+	return "kubeconfig\n    server: https://" + server[1] + "\n"
+}
+
 // staticPod writes a manifest from what the configuration says of it, with the patch that goes with it.
 func (c *Call) staticPod(name string) {
 	config, _ := c.Get("/var/lib/kubexm/kubeadm.yaml")
 	patch, _ := c.Get("/var/lib/kubexm/patches/" + name + "+strategic.yaml")
-	c.write("/etc/kubernetes/manifests/"+name+".yaml", "# static pod "+name+"\n"+patch+"# of\n"+podConfig(name, config), 0o600)
+	of := podConfig(name, config)
+	if m := advertised.FindStringSubmatch(config); name == "kube-apiserver" && m != nil {
+		of += "# --secure-port=" + m[2] + "\n"
+	}
+	c.write("/etc/kubernetes/manifests/"+name+".yaml", "# static pod "+name+"\n"+patch+"# of\n"+of, 0o600)
 	c.AddPod(name)
 }
 
@@ -297,7 +323,7 @@ func (c *Call) kubeadmJoin(config string) int {
 	if status := c.kubeletStart(config); status != 0 {
 		return status
 	}
-	c.write(dir+"kubelet.conf", "kubeconfig", 0o600)
+	c.write(dir+"kubelet.conf", c.kubeconfig(false), 0o600)
 	c.fs.drop(dir + "bootstrap-kubelet.conf")
 	return 0
 }

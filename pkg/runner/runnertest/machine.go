@@ -114,7 +114,9 @@ func (h *Host) base() {
 	} {
 		h.put(p, text, 0o644)
 	}
-	h.put("/usr/sbin/sshd", "ELF", 0o755)
+	for _, program := range []string{"/usr/sbin/sshd", "/usr/bin/systemd-socket-activate", "/usr/lib/systemd/systemd-socket-proxyd"} {
+		h.put(program, "ELF", 0o755)
+	}
 	h.put("/usr/share/doc/README", "x\n", 0o644)
 	h.must(h.fs.symlink("/lib/systemd/system/ssh.service", "/etc/systemd/system/multi-user.target.wants/ssh.service"))
 }

@@ -232,8 +232,8 @@ func basic(p string) string {
 	return b.String()
 }
 
-// edited is a script of sed: "/RE/p", "s/RE/TEXT/" or "s/RE/TEXT/p".
-var edited = regexp.MustCompile(`^(?:/(.+)/(p)|s/(.*)/(.*)/(p?))$`)
+// edited is a script of sed: "/RE/p", "s/RE/TEXT/", "s/RE/TEXT/p" or "s|RE|TEXT|".
+var edited = regexp.MustCompile(`^(?:/(.+)/(p)|s/(.*)/(.*)/(p?)|s\|([^|]*)\|([^|]*)\|)$`)
 
 // sed knows one edited script, with -n for those that print, and -i.
 func sed(c *Call) int {
@@ -245,7 +245,7 @@ func sed(c *Call) int {
 	if m == nil || (o["n"] != "") != (m[2]+m[5] == "p") || o["i"] != "" && len(args) != 2 {
 		return c.Unknown()
 	}
-	re, err := regexp.Compile(basic(m[1] + m[3]))
+	re, err := regexp.Compile(basic(m[1] + m[3] + m[6]))
 	if err != nil {
 		return c.Unknown()
 	}
@@ -254,7 +254,7 @@ func sed(c *Call) int {
 	for _, l := range splitLines(b) {
 		at := re.FindStringSubmatchIndex(l)
 		if at != nil && m[2] == "" {
-			l = l[:at[0]] + string(re.ExpandString(nil, expanded.Replace(m[4]), l, at)) + l[at[1]:]
+			l = l[:at[0]] + string(re.ExpandString(nil, expanded.Replace(m[4]+m[7]), l, at)) + l[at[1]:]
 		}
 		if at != nil || o["n"] == "" {
 			lines = append(lines, l)

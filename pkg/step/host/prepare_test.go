@@ -380,3 +380,17 @@ func TestOnRealShells(t *testing.T) {
 		})
 	}
 }
+
+// TestForward shows what leads from port to port while that of API servers is changed twice, the first time cut off: on a host that listens
+// at the first one still, and when it listens at the last.
+func TestForward(t *testing.T) {
+	c := clustertest.Parse(t, clustertest.Masters+"  - {name: node4, address: 10.0.0.14, roles: [worker]}\n  - {name: lb1, address: 10.0.0.21, roles: [loadbalancer]}\n"+
+		"  loadBalancer: {port: 9443, mode: external, vip: 10.0.0.100}\n", func(_ string, f *runner.Facts) {
+		f.Servers, f.Inventory = []string{"lb.kubexm.local:6443"}, []string{"unit kubexm-port-8443"}
+	})
+	for _, h := range []string{"node2", "node4", "lb1"} {
+		t.Run(h, func(t *testing.T) {
+			golden.Equal(t, clustertest.Text(slices.Concat(host.Forward(c, h, 6443), []step.Step{host.CanForward(), host.PortFree(c)}, host.Forward(c, h, 9443))...))
+		})
+	}
+}

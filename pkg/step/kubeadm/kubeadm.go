@@ -295,13 +295,34 @@ func reset(r *runner.Runner, socket string) func(context.Context) error {
 	}
 }
 
-// Renamed lets kubeconfigs that kubeadm and the kubelet made call the endpoint by its name of now: nobody writes them again.
+// formerPath keeps the old kubeconfig of the kubelet until that was restarted, so that a run that is cut off in between goes on there.
+const formerPath = "/etc/kubernetes/kubelet-former.conf"
+
+// Renamed lets kubeconfigs that kubeadm and the kubelet made call the endpoint by its current name and port: nobody writes them again.
 func Renamed(c *cluster.Cluster) step.Step {
-	const server = "server: https://[^:/]*[a-z][^:/]*:" // addresses of masters stay
-	stale := fmt.Sprintf(`stale() { for f in /etc/kubernetes/*.conf; do if grep -qs '%s' "$f" && ! grep -q 'server: https://%s:' "$f"; then echo "$f"; fi; done; }
-`, server, c.Spec.LoadBalancer.Domain)
+	s := turned(c, "/etc/kubernetes/*.conf")
+	s.What, s.Restarts = "kubeconfigs call "+c.EndpointHost(), []string{"kubelet"}
+	s.Run += "systemctl restart kubelet; rm -f " + formerPath
+	return s
+}
+
+// Ported lets the controller manager and the scheduler of a master call its API server at the current port, once they restart.
+func Ported(c *cluster.Cluster) step.Step {
+	return turned(c, "/etc/kubernetes/controller-manager.conf /etc/kubernetes/scheduler.conf")
+}
+
+// turned changes the servers in kubeconfigs: the name and port of the endpoint, the port alone where they have the address of a master.
+func turned(c *cluster.Cluster, files string) step.Command {
+	name, port := c.Spec.LoadBalancer.Domain, c.APIPort()
+	stale := fmt.Sprintf("stale() { for f in %s; do if grep -s 'server: https://' \"$f\" | grep -qvE 'https://(%s|[0-9.]+):%d$'; then echo \"$f\"; fi; done; }\n",
+		files, regexp.QuoteMeta(name), port)
 	return step.Command{
-		What: "kubeconfigs call " + c.Spec.LoadBalancer.Domain, Unless: stale + `[ -z "$(stale)" ]`,
-		Run: stale + fmt.Sprintf("for f in $(stale); do sed -i 's|%s|server: https://%s:|' \"$f\"; done\nsystemctl restart kubelet", server, c.Spec.LoadBalancer.Domain),
+		What: fmt.Sprintf("kubeconfigs call port %d", port), Unless: stale + `[ -z "$(stale)" ]`,
+		Run: stale + fmt.Sprintf(`for f in $(stale); do
+case $f in %s) continue;; %s) cp -p "$f" %[1]s;; esac
+sed -i 's|server: https://[^:/]*[a-z][^:/]*:|server: https://%[3]s:|' "$f"
+sed -i 's|server: https://\([^:/]*\):[0-9]*|server: https://\1:%[4]d|' "$f"
+done
+`, formerPath, kubeletPath, name, port),
 	}
 }

@@ -66,15 +66,15 @@ func digests(c *cluster.Cluster, host string, etcd Etcd, reads []step.Step) map[
 	brought, err := step.Digest(reads...)
 	c.Check(err)
 	sum := func(parts ...any) string {
-		data, err := json.Marshal(append(parts, conf.KubernetesVersion, c.IP(host), c.APIPort()))
+		data, err := json.Marshal(append(parts, conf.KubernetesVersion, c.IP(host)))
 		c.Check(err)
 		hash := sha256.Sum256(data)
 		return hex.EncodeToString(hash[:8])
 	}
 	all := map[string]string{
-		apiServer:                 sum(conf.APIServer, conf.Networking, conf.Etcd.External, brought),
-		"kube-controller-manager": sum(conf.ControllerManager, conf.Networking, conf.ClusterName),
-		"kube-scheduler":          sum(conf.Scheduler),
+		apiServer:                 sum(conf.APIServer, conf.Networking, conf.Etcd.External, brought, c.APIPort()),
+		"kube-controller-manager": sum(conf.ControllerManager, conf.Networking, conf.ClusterName, c.APIPort()),
+		"kube-scheduler":          sum(conf.Scheduler, c.APIPort()),
 	}
 	if etcd.Local != nil {
 		all[EtcdPod] = sum(etcd.Local)

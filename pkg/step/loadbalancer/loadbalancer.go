@@ -106,6 +106,12 @@ func Keepalived(c *cluster.Cluster, host string) step.Step {
 	return unit
 }
 
+// Own waits until a load balancer of the user's listens at the port of API servers.
+func Own(c *cluster.Cluster) step.Step {
+	return step.APIReady{API: c.VIPAPI(), Advice: fmt.Sprintf("let your load balancer listen at port %[1]d of %[2]s, and lead from there to port %[1]d of all masters; "+
+		"it must go on listening at the old port until kubexm apply has ended", c.APIPort(), c.Spec.LoadBalancer.VIP)}
+}
+
 // RouterID tells virtual routers apart. They speak to their own peers alone, and listen to
 // no multicast group, unless there is but one of them: another router of that number in
 // the network does no harm.

@@ -215,7 +215,7 @@ type LoadBalancer struct {
 	// Name of the API server's endpoint.
 	Domain string `json:"domain,omitempty" jsonschema:"default=lb.kubexm.local" change:"procedure"`
 	// TCP port of the API server's endpoint, and of every API server behind it.
-	Port int `json:"port,omitempty" jsonschema:"default=6443,minimum=1,maximum=65535" change:"refuse,all API servers, proxies and kubeconfigs have it; let a load balancer of your own listen on the new one"`
+	Port int `json:"port,omitempty" jsonschema:"default=6443,minimum=1,maximum=65535" change:"procedure"`
 }
 
 // InternalLoadBalancer configures the proxy on every worker.
