@@ -42,11 +42,11 @@ test-faults: ## every change, on every row, of a cluster that runs, and every mo
 
 .PHONY: e2e-life
 e2e-life: deps ## real clusters that are changed while they run and are used (ROW=N: one of 5, 7, 9, 13, 18, 21; LIFE=REGEXP: only some parts)
-	E2E_LIFE=$(ROW) $(GO) test -tags e2e -count=1 -timeout 120m -v -run '^TestLife$$/./($(or $(LIFE),.))' ./test/e2e
+	E2E_LIFE=$(ROW) $(GO) test -tags e2e -count=1 -timeout 120m -v -run '^TestLife$$/./($(or $(value LIFE),.))' ./test/e2e
 
 .PHONY: e2e
 e2e: deps ## real clusters on machines of this machine's own making; needs root (E2E=REGEXP: only some parts)
-	$(GO) test -tags e2e -count=1 -timeout 120m -v -run '$(or $(E2E),.)' ./test/e2e
+	$(GO) test -tags e2e -count=1 -timeout 120m -v -run '$(or $(value E2E),.)' ./test/e2e
 
 .PHONY: e2e-packages
 e2e-packages: ## packages from the store on systems of their own, without a network; needs root, mmdebstrap, and for RPM dnf, dnf-plugins-core, createrepo-c, rpm

@@ -290,12 +290,24 @@ func TestWaitReady(t *testing.T) {
 	})
 }
 
-// TestLostNodes has a DaemonSet on three nodes: its pod on the one that is lost is not waited for.
+// TestLostNodes has a DaemonSet and a Deployment with pods on three nodes: the one on a node that is lost is not waited for.
 func TestLostNodes(t *testing.T) {
+	for kind, rest := range map[string]string{
+		"DaemonSet": `, spec: {selector: {matchLabels: {app: agent}}}, status: {observedGeneration: 1,
+			desiredNumberScheduled: 3, currentNumberScheduled: 3, updatedNumberScheduled: 3, numberAvailable: 2, numberReady: 2}}`,
+		"Deployment": `, spec: {replicas: 3, selector: {matchLabels: {app: agent}}}, status: {observedGeneration: 1,
+			replicas: 3, updatedReplicas: 3, availableReplicas: 2, readyReplicas: 2, conditions: [{type: Available, status: "True"}, {type: Progressing, status: "True"}]}}`,
+	} {
+		t.Run(kind, func(t *testing.T) {
+			lostNodes(t, `{apiVersion: apps/v1, kind: `+kind+`, metadata: {name: agent, namespace: default, generation: 1}`+rest)
+		})
+	}
+}
+
+func lostNodes(t *testing.T, workload string) {
 	inBubble(t, func(t *testing.T, server *kubetest.Server, c *Client, _ Access) {
 		server.OnWrite = func(*unstructured.Unstructured) {} // all is as it is put
-		set := read(t, `{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: agent, namespace: default, generation: 1}, spec: {selector: {matchLabels: {app: agent}}}, status: {observedGeneration: 1,
-			desiredNumberScheduled: 3, currentNumberScheduled: 3, updatedNumberScheduled: 3, numberAvailable: 2, numberReady: 2}}`)
+		set := read(t, workload)
 		node := func(ready string) {
 			server.Put(read(t, `{apiVersion: v1, kind: Node, metadata: {name: node3}, status: {conditions: [{type: Ready, status: "`+ready+`"}]}}`)[0])
 		}

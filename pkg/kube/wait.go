@@ -41,8 +41,8 @@ func (c *Client) WaitReady(ctx context.Context, objs ...*unstructured.Unstructur
 	return nil
 }
 
-// rolledOut judges by the rules of kstatus; but a DaemonSet owes no pods to machines that
-// are lost.
+// rolledOut judges by the rules of kstatus; but a DaemonSet or a Deployment owes no pods to machines
+// that are lost.
 func (c *Client) rolledOut(ctx context.Context) verdict {
 	return func(live *unstructured.Unstructured) (bool, string, error) {
 		if live == nil {
@@ -55,14 +55,18 @@ func (c *Client) rolledOut(ctx context.Context) verdict {
 		if result.Status == status.FailedStatus && live.GetKind() == "Job" { // others, such as a Deployment that is late, may still come right
 			return false, "", errors.New(result.Message)
 		}
-		done := result.Status == status.CurrentStatus || live.GetKind() == "DaemonSet" && c.withoutLost(ctx, live)
-		return done, result.Message, nil
+		return result.Status == status.CurrentStatus || c.withoutLost(ctx, live), result.Message, nil
 	}
 }
 
-// withoutLost reports whether a DaemonSet is rolled out but for its pods on nodes whose
-// kubelets have not been heard of for so long that Kubernetes gave them up.
+// withoutLost reports whether a DaemonSet or a Deployment is rolled out but for its pods on nodes whose
+// kubelets have not been heard of for so long that Kubernetes gave them up. Those of a Deployment stay
+// bound to such a node for five minutes more.
 func (c *Client) withoutLost(ctx context.Context, live *unstructured.Unstructured) bool {
+	kind := live.GetKind()
+	if kind != "DaemonSet" && kind != "Deployment" {
+		return false
+	}
 	nodes, err1 := c.Typed.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	pods, err2 := c.podsOf(ctx, live)
 	if err1 != nil || err2 != nil {
@@ -79,15 +83,21 @@ func (c *Client) withoutLost(ctx context.Context, live *unstructured.Unstructure
 	for i := range pods {
 		switch {
 		case lost[pods[i].Spec.NodeName]:
-			gone++
+			if kind == "DaemonSet" || pods[i].DeletionTimestamp == nil { // a Deployment has a new one, then
+				gone++
+			}
 		case slices.ContainsFunc(pods[i].Status.Conditions, func(is corev1.PodCondition) bool {
 			return is.Type == corev1.PodReady && is.Status == corev1.ConditionTrue
 		}):
 			ready++
 		}
 	}
+	owes := map[string]int64{"desiredNumberScheduled": desired - gone, "numberReady": ready, "numberAvailable": ready}
+	if kind == "Deployment" {
+		owes = map[string]int64{"readyReplicas": ready + gone, "availableReplicas": ready + gone}
+	}
 	owed := live.DeepCopy()
-	for field, n := range map[string]int64{"desiredNumberScheduled": desired - gone, "numberReady": ready, "numberAvailable": ready} {
+	for field, n := range owes {
 		if unstructured.SetNestedField(owed.Object, n, "status", field) != nil {
 			return false
 		}
@@ -256,7 +266,7 @@ func (c *Client) APIReady(ctx context.Context) error {
 // the last answer.
 func (c *Client) WaitAPIReady(ctx context.Context) error {
 	var last error
-	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
 		err := c.APIReady(ctx)
 		if err == nil || !fault.IsTransient(err) {
 			return err

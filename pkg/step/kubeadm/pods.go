@@ -202,8 +202,8 @@ func (p Pods) inputs() string {
 		"PHASE", strings.TrimSpace(exclusive)+" init phase")
 }
 
-// renew has kubeadm make manifests again, and waits until their processes were started from them. Pods that do not work
-// without them are stopped first, and come after.
+// renew has kubeadm make manifests again, and waits until all processes of the step run, as the manifests say. Pods that do not
+// work without them are stopped first, and come after.
 func (p Pods) renew(ctx context.Context, r *runner.Runner, differ []string) error {
 	want := maps.Clone(p.Digests)
 	maps.Copy(want, p.Behind)
@@ -211,6 +211,9 @@ func (p Pods) renew(ctx context.Context, r *runner.Runner, differ []string) erro
 	for _, ph := range phases {
 		_, behind := p.Behind[ph.pod]
 		if !behind && !slices.Contains(differ, ph.pod) {
+			if want[ph.pod] != "" { // it may have ended as its API server did
+				fmt.Fprintf(&wait, "wait_ %s %s %s ''\n", ph.pod, ph.process, want[ph.pod])
+			}
 			continue
 		}
 		fmt.Fprintf(&save, "save %s\n", ph.pod)

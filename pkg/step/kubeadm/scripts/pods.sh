@@ -51,4 +51,4 @@ renew() {
 }
 
 # wait_ waits until a pod was started from its manifest: POD PROCESS DIGEST WAS.
-wait_() { until_ started "$2" "$3" "$4" || { echo "$1 was not started from its new manifest within 2 minutes" >&2; exit 1; }; }
+wait_() { until_ started "$2" "$3" "$4" || { echo "$1 was not started from its manifest within 2 minutes" >&2; exit 1; }; }
