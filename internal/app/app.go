@@ -28,6 +28,7 @@ import (
 type App struct {
 	Workdir string        // on the control machine
 	Store   store.Options // how what is remembered of clusters is opened
+	Steps   chan struct{} // of as many places as steps may run at a time, of all clusters; nil: each run has its own limits
 
 	// Here reaches the machine that finds out which packages operating systems have. nil: this one.
 	Here connector.Connector
@@ -55,7 +56,7 @@ type Request struct {
 type Observer struct {
 	Notice func(text string)                            // told what is going on aside from events, at any time
 	Begin  func(cluster string, g *plan.ExecutionGraph) // told the plan before it runs
-	Event  func(engine.Event)                           // told every event of the run, one at a time; the run waits for it
+	Event  func(engine.Event)                           // told every event of the run, one at a time; the run waits for it, unlike for engine.Subscriber
 	Stop   <-chan struct{}                              // closed: the run stops cleanly
 
 	// An error is a no.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/kubexm/kubexm/internal/app"
@@ -22,7 +23,8 @@ func TestClusters(t *testing.T) {
 		for _, name := range []string{"row1", "row21"} {
 			runs[name] = newWorld(t, row(t, name), "").attempt(t.Context())
 		}
-		one := app.App{Workdir: runs["row1"].Workdir, Store: runs["row1"].Store}
+		one := app.App{Workdir: runs["row1"].Workdir, Store: runs["row1"].Store, Steps: make(chan struct{}, 5)}
+		var running atomic.Int32 // steps of both
 		one.Dial = func(ctx context.Context, h *v1alpha1.Host, known string) (connector.Connector, error) {
 			return runs[filepath.Base(filepath.Dir(known))].dial(ctx, h, known)
 		}
@@ -47,6 +49,14 @@ func TestClusters(t *testing.T) {
 			a.Event = func(ev engine.Event) {
 				if !nodes[ev.Node] {
 					t.Errorf("%s is told of %s", name, ev.Node)
+				}
+				switch ev.Status {
+				case engine.Started:
+					if n := running.Add(1); int(n) > cap(one.Steps) {
+						t.Errorf("%d steps run at a time", n)
+					}
+				case engine.OK, engine.Changed, engine.Failed:
+					running.Add(-1)
 				}
 				event(ev)
 			}

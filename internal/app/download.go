@@ -300,7 +300,7 @@ func (u *use) runOn(ctx context.Context, p plan.Pipeline, res *Result, hosts fun
 	if u.Begin != nil {
 		u.Begin(res.Cluster, graph)
 	}
-	e := &engine.Engine{Hosts: hosts, Sink: u.Event, Stop: u.Stop, DryRun: u.DryRun, Limits: engine.Limits{PerHost: u.Parallel}}
+	e := &engine.Engine{Hosts: hosts, Sink: u.Event, Stop: u.Stop, DryRun: u.DryRun, Limits: engine.Limits{PerHost: u.Parallel, Process: u.app.Steps}}
 	start := time.Now()
 	res.Summary, err = e.Run(ctx, graph)
 	res.Elapsed = time.Since(start)

@@ -310,7 +310,7 @@ func (s *site) engine() *engine.Engine {
 			return nil, fmt.Errorf("host %s is not connected", name)
 		},
 		Sink: s.Event, Stop: s.Stop, DryRun: s.DryRun, Rollback: s.rollback(), LookAhead: s.cluster.Lives(),
-		Impatient: kube.Impatient, Limits: engine.Limits{Global: s.Parallel, Named: map[string]int{step.LimitTransfer: transfers}},
+		Impatient: kube.Impatient, Limits: engine.Limits{Global: s.Parallel, Named: map[string]int{step.LimitTransfer: transfers}, Process: s.app.Steps},
 	}
 }
 

@@ -15,6 +15,19 @@ type Limits struct {
 	Global  int            // nodes of the run; default 128
 	PerHost int            // nodes that are about one host; default 4, well below sshd's ten sessions
 	Named   map[string]int // nodes that count against step.Options.Limit; looks ahead do not
+	Process chan struct{}  // of as many places as nodes and looks of all runs that share it may have; nil: no bound
+}
+
+// hold takes a place in a process, and returns what gives it back.
+func (l Limits) hold(ctx context.Context) (release func()) {
+	if l.Process != nil {
+		select {
+		case l.Process <- struct{}{}:
+			return func() { <-l.Process }
+		case <-ctx.Done(): // what runs ends by itself
+		}
+	}
+	return func() {}
 }
 
 // Rollback says what is undone of what this run changed, when a node fails. The steps of a

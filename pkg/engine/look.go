@@ -57,6 +57,7 @@ func (r *run) launchLook(ctx context.Context, kind, i int) {
 	st.look.stage, st.look.began = underway, r.clock
 	n := &r.g.Nodes[i]
 	go func() {
+		defer r.Limits.hold(ctx)()
 		begin := time.Now()
 		c, err := r.look(ctx, n)
 		r.done <- result{i: i, looked: &found{c, time.Since(begin), err}}

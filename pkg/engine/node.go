@@ -26,6 +26,7 @@ type job struct {
 
 // node runs one node to its end and reports it. It also reports whether its host may be another than before.
 func (r *run) node(ctx context.Context, j job) (out outcome, changed bool) {
+	defer r.Limits.hold(ctx)()
 	n, begin := j.Node, time.Now()
 	r.emit(n, Event{Status: Started})
 	opt := step.OptionsOf(n.Step)
