@@ -16,9 +16,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -54,10 +54,10 @@ type Client struct {
 	servers  *servers
 	patience time.Duration
 
-	mu    sync.Mutex
-	kinds meta.RESTMapper // what the server serves; nil: to be asked
+	asking *semaphore.Weighted // of one, as it is held over requests
+	kinds  meta.RESTMapper     // what the server serves; nil: to be asked
 
-	recording sync.Mutex
+	recording *semaphore.Weighted // so is it
 	applied   map[string][]string // the inventory; nil: to be read
 }
 
@@ -98,8 +98,10 @@ func New(a Access) (*Client, error) {
 			UserAgent:      FieldManager,
 			WarningHandler: rest.NoWarnings{},
 		},
-		servers:  all,
-		patience: a.Patience,
+		servers:   all,
+		patience:  a.Patience,
+		asking:    semaphore.NewWeighted(1),
+		recording: semaphore.NewWeighted(1),
 	}
 	if c.patience == 0 {
 		c.patience = 30 * time.Second
@@ -140,8 +142,10 @@ func (c *Client) on(ctx context.Context, obj *unstructured.Unstructured) (dynami
 }
 
 func (c *Client) mapping(ctx context.Context, kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	if err := c.asking.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	defer c.asking.Release(1)
 	if c.kinds == nil {
 		groups, err := restmapper.GetAPIGroupResourcesWithContext(ctx, c.server)
 		if err != nil {
@@ -157,10 +161,11 @@ func (c *Client) mapping(ctx context.Context, kind schema.GroupVersionKind) (*me
 }
 
 // forget makes the client ask again what the server serves.
-func (c *Client) forget() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.kinds = nil
+func (c *Client) forget(ctx context.Context) {
+	if c.asking.Acquire(ctx, 1) == nil {
+		defer c.asking.Release(1)
+		c.kinds = nil
+	}
 }
 
 // title names an object for people: "Deployment kube-system/coredns".

@@ -139,8 +139,10 @@ func (c *Client) set(ctx context.Context, name string, objs []*unstructured.Unst
 
 // recorded is the inventory by the names of sets. It is read once, and then known.
 func (c *Client) recorded(ctx context.Context) (map[string][]string, error) {
-	c.recording.Lock()
-	defer c.recording.Unlock()
+	if err := c.recording.Acquire(ctx, 1); err != nil {
+		return nil, fmt.Errorf("reading what was applied: %w", err)
+	}
+	defer c.recording.Release(1)
 	if c.applied != nil {
 		return c.applied, nil
 	}
@@ -171,8 +173,10 @@ func (c *Client) record(ctx context.Context, key string, was, lines []string) er
 	if err != nil {
 		return fmt.Errorf("recording what is applied: %w", err)
 	}
-	c.recording.Lock()
-	defer c.recording.Unlock()
+	if err := c.recording.Acquire(ctx, 1); err != nil {
+		return fmt.Errorf("recording what is applied: %w", err)
+	}
+	defer c.recording.Release(1)
 	return c.retry(ctx, "recording what is applied", func(ctx context.Context) error {
 		maps := c.Typed.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 		is, err := maps.Patch(ctx, Inventory, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})

@@ -1,10 +1,15 @@
 package kube
 
 import (
+	"context"
 	"errors"
+	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -220,4 +225,28 @@ func configMap(t *testing.T, text string) *corev1.ConfigMap {
 	t.Helper()
 	o := read(t, text)[0]
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName()}}
+}
+
+// TestTwoSetsWait applies two sets at a time while the server is away: one waits for the other, and both are applied.
+func TestTwoSetsWait(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *kubetest.Server, _ *Client, access Access) {
+		start, dial := time.Now(), access.Dial
+		access.Patience = time.Minute
+		access.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if time.Since(start) < 20*time.Second {
+				return nil, syscall.ECONNREFUSED
+			}
+			return dial(ctx, network, addr)
+		}
+		c := client(t, access)
+		var both sync.WaitGroup
+		for _, name := range []string{"x", "y"} {
+			both.Go(func() {
+				if err := c.ApplySet(t.Context(), name, read(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: `+name+`, namespace: default}}`)...); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		both.Wait()
+	})
 }

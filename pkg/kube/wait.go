@@ -205,7 +205,7 @@ func (c *Client) follow(ctx context.Context, obj *unstructured.Unstructured, loo
 	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, obj.GetName()).String(), TimeoutSeconds: &seconds}
 	list, err := on.List(ctx, only)
 	if absent(err) { // the kind is gone
-		c.forget()
+		c.forget(ctx)
 		return look(nil)
 	}
 	if err != nil {
