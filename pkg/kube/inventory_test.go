@@ -240,7 +240,7 @@ func TestTwoSetsWait(t *testing.T) {
 		}
 		c := client(t, access)
 		var both sync.WaitGroup
-		for _, name := range []string{"x", "y"} {
+		for _, name := range []string{"left", "right"} {
 			both.Go(func() {
 				if err := c.ApplySet(t.Context(), name, read(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: `+name+`, namespace: default}}`)...); err != nil {
 					t.Error(err)
