@@ -84,7 +84,7 @@ func etcdTask(c *cluster.Cluster, hosts []string) plan.Task {
 // KubeadmPrograms puts kubeadm and a kubelet that waits for it on nodes.
 func KubeadmPrograms(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("programs", hosts, func(h string) []step.Step {
-		all := []step.Step{kubeadm.Programs(c, h), kubelet.Programs(c, h), kubelet.Joined(c, h), kubelet.Prepared(c, h), kubeadm.Leftovers{}}
+		all := []step.Step{kubeadm.Programs(c, h), kubelet.Programs(c, h), kubelet.Manifests(), kubelet.Joined(c, h), kubelet.Prepared(c, h), kubeadm.Leftovers{}}
 		if c.FormerNames(h) != nil || c.FormerPorts() != nil {
 			all = append(all, kubeadm.Renamed(c))
 		}
@@ -242,8 +242,9 @@ func LocalProxy(c *cluster.Cluster, hosts []string) plan.Task {
 		switch pod := loadbalancer.Pod(c, h, local); {
 		case !c.Kubeadm():
 			return append([]step.Step{loadbalancer.Packages(c, h)}, listening(c, h, loadbalancer.Service(c, h, local))...)
-		case c.FormerPorts() != nil: // the kubelet takes its time
-			return listening(c, h, pod, step.APIReady{API: c.ProxyAPI()})
+		case c.FormerPorts() != nil: // a kubelet that has just started replaces no pod until it has reached an API server
+			detour := append([]step.Step{host.Detour(c, h)}, listening(c, h, pod, step.APIReady{API: c.ProxyAPI()})...)
+			return append(detour, host.Hosts(c, h, ""))
 		default:
 			return []step.Step{pod}
 		}

@@ -190,7 +190,7 @@ func (c *cluster) lives(t *testing.T, e change) {
 	}
 }
 
-// starts lists the containers of pods that are neither the control plane's nor the network's, with how often each has started.
+// starts lists the containers of pods that are neither the control plane's, nor what leads to it, nor the network's, with how often each has started.
 func (c *cluster) starts(t *testing.T) string {
 	t.Helper()
 	var all []string
@@ -205,7 +205,7 @@ func (c *cluster) starts(t *testing.T) string {
 				attempt = value
 			case strings.Contains(key, "container.name"):
 				name = value
-			case slices.Contains([]string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd", "kube-vip", "kube-proxy", "kube-flannel"}, name):
+			case slices.Contains([]string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd", "kube-vip", "haproxy", "nginx", "kube-proxy", "kube-flannel"}, name):
 			default:
 				all = append(all, value+" "+name+" "+attempt)
 			}

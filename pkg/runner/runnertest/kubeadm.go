@@ -124,7 +124,6 @@ func (c *Call) staticPod(name string) {
 		of += "# --secure-port=" + m[2] + "\n"
 	}
 	c.write("/etc/kubernetes/manifests/"+name+".yaml", "# static pod "+name+"\n"+patch+"# of\n"+of, 0o600)
-	c.AddPod(name)
 }
 
 // podConfig is the part of kubeadm's configuration that a static pod is made from.
@@ -232,7 +231,7 @@ func (h *Host) startPod(name, manifest string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lastPID++
-	h.static[name] = staticPod{1000 + h.lastPID, manifest}
+	h.static[name], h.pods[name] = staticPod{1000 + h.lastPID, manifest}, true
 	h.process(1000+h.lastPID, "/bin/"+name[:min(len(name), 15)], env)
 }
 
@@ -259,6 +258,7 @@ func (h *Host) losePod(name string) {
 		h.fs.drop(fmt.Sprintf("/proc/%d", pid))
 	}
 	delete(h.static, name)
+	delete(h.pods, name)
 }
 
 // passes lets a moment pass for a kubelet that runs.

@@ -42,6 +42,19 @@ func Hosts(c *cluster.Cluster, host, joined string) step.Step {
 // Endpoint lets the name of the endpoint lead where it is to lead on a host.
 func Endpoint(c *cluster.Cluster, host string) step.Step { return hosts(c, c.EndpointIP(host)) }
 
+// detour is the block of a host whose proxy is away.
+type detour struct{ step.Block }
+
+func (detour) String() string { return "past the proxy of the host" }
+
+// Writes is nothing that stays.
+func (detour) Writes() ([]step.File, error) { return nil, nil }
+
+// Detour lets it lead to a master, past the host's own proxy.
+func Detour(c *cluster.Cluster, host string) step.Step {
+	return detour{hosts(c, c.IP(c.AnyMaster()), c.FormerNames(host)...)}
+}
+
 func hosts(c *cluster.Cluster, endpoint string, former ...string) step.Block {
 	return step.Block{
 		Path: "/etc/hosts", Begin: "# BEGIN KubeXM Managed Block", End: "# END KubeXM Managed Block",

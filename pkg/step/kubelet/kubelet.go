@@ -47,6 +47,10 @@ func Prepared(c *cluster.Cluster, host string) step.Step {
 	return u.Service()
 }
 
+// Manifests is where kubeadm lets the kubelet look for static pods. It stays when the last of them goes: the kubelet would see
+// that, and pods that come after, up to 20 seconds later (fileCheckFrequency).
+func Manifests() step.Step { return step.Dir{Path: "/etc/kubernetes/manifests", Mode: 0o700} }
+
 // Config writes the kubelet's configuration, its certificates and its kubeconfig.
 func Config(c *cluster.Cluster, host string) step.Step {
 	conf := c.KubeletConfig(host)
