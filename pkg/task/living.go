@@ -85,17 +85,32 @@ func KubeadmConfig(c *cluster.Cluster, hosts []string) plan.Task {
 // LiveMasters keeps the API server, controller manager and scheduler of masters that run, one by one; and first the
 // member of etcd on each, where that is kubeadm's.
 func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
-	var master plan.Part = on("master", hosts, func(h string) []step.Step {
+	files := on("files", hosts, func(h string) []step.Step {
 		if c.Kubeadm() {
-			steps := masterPKI(c, h)[:1]
-			if c.FormerPorts() != nil {
-				steps = append(steps, kubeadm.Ported(c))
-			}
-			return slices.Concat(steps, listening(c, h, kubeadm.ControlPlane(c, h, kubeadmEtcd(c, h), etcdClient(c, h)...)),
-				[]step.Step{step.APIReady{API: c.API(h)}}, vipPod(c, h))
+			return masterPKI(c, h)[:1]
 		}
-		return append([]step.Step{controlplane.Programs(c, h, "kube-apiserver")}, apiServerSteps(c, h)...)
+		return append([]step.Step{controlplane.Programs(c, h, "kube-apiserver")}, apiServerFiles(c, h)...)
 	})
+	var master plan.Part = on("master", hosts, func(h string) (steps []step.Step) {
+		if !c.Kubeadm() {
+			return apiServer(c, h)
+		}
+		if c.FormerPorts() != nil {
+			steps = append(steps, kubeadm.Ported(c))
+		}
+		return slices.Concat(steps, listening(c, h, kubeadm.ControlPlane(c, h, kubeadmEtcd(c, h), etcdClient(c, h)...)),
+			[]step.Step{step.APIReady{API: c.API(h)}}, vipPod(c, h))
+	})
+	leader := ""
+	if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm { // a member that changes takes its API server along
+		leader = c.Observed.EtcdLeader()
+		var parts []plan.Part
+		if c.FormerPorts() != nil {
+			parts = append(parts, on("port", hosts, func(string) []step.Step { return []step.Step{host.PortFree(c)} }))
+		}
+		etcd := on("etcd", hosts, func(h string) []step.Step { return []step.Step{kubeadm.EtcdMember(c, h, kubeadmEtcd(c, h))} })
+		master = plan.Module{Parts: append(parts, member(c, etcd), master)}
+	}
 	for _, vip := range plugin.VIPs() {
 		if _, holders := c.Split(vip.Unit, hosts); vip.Pod && holders != nil {
 			master = plan.Scope{Name: "address", Part: master, Begin: on("hand-over", holders, func(string) []step.Step {
@@ -103,23 +118,16 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 			})}
 		}
 	}
+	parts := []plan.Part{files, master}
 	if !c.Kubeadm() {
-		master = plan.Module{Parts: []plan.Part{master, on("controllers", hosts, func(h string) []step.Step {
+		parts = append(parts, on("controllers", hosts, func(h string) []step.Step {
 			return []step.Step{
 				controlplane.Programs(c, h, "kube-controller-manager"), controlplane.Programs(c, h, "kube-scheduler"), controlplane.Programs(c, h, "kubectl"),
 				controlplane.ControllerManager(c, h), controlplane.Scheduler(c, h),
 			}
-		})}}
+		}))
 	}
-	if c.Spec.Etcd.Type != v1alpha1.TypeKubeadm {
-		return rolling(c, hosts, "", master)
-	}
-	etcd := on("etcd", hosts, func(h string) []step.Step { return []step.Step{kubeadm.EtcdMember(c, h, kubeadmEtcd(c, h))} })
-	parts := []plan.Part{member(c, etcd), master}
-	if c.FormerPorts() != nil { // a member that changes takes its API server along
-		parts = slices.Insert(parts, 0, plan.Part(on("port", hosts, func(string) []step.Step { return []step.Step{host.PortFree(c)} })))
-	}
-	return rolling(c, hosts, c.Observed.EtcdLeader(), plan.Module{Parts: parts})
+	return rolling(c, hosts, leader, plan.Module{Parts: parts})
 }
 
 // LiveNodes keeps runtime, kubelet and kube-proxy of nodes that run: of one at first, then of a quarter at a time. The next

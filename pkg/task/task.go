@@ -157,12 +157,16 @@ func ControlPlanePrograms(c *cluster.Cluster, hosts []string, names ...string) p
 
 // APIServer runs the API server of masters.
 func APIServer(c *cluster.Cluster, hosts []string) plan.Task {
-	return on("apiserver", hosts, func(h string) []step.Step { return apiServerSteps(c, h) })
+	return on("apiserver", hosts, func(h string) []step.Step { return append(apiServerFiles(c, h), apiServer(c, h)...) })
 }
 
-func apiServerSteps(c *cluster.Cluster, h string) []step.Step {
-	return slices.Concat([]step.Step{controlplane.PKI(c, h), controlplane.Kubeconfigs(c), etcd.ClientCerts(c, h)},
-		listening(c, h, controlplane.APIServer(c, h, etcd.Endpoint(c, h), etcd.ClientCerts(c, h))), []step.Step{step.APIReady{API: c.API(h)}})
+// apiServerFiles are what an API server reads, and reads again when it changes, or has in its digest.
+func apiServerFiles(c *cluster.Cluster, h string) []step.Step {
+	return []step.Step{controlplane.PKI(c, h), controlplane.Kubeconfigs(c), etcd.ClientCerts(c, h)}
+}
+
+func apiServer(c *cluster.Cluster, h string) []step.Step {
+	return append(listening(c, h, controlplane.APIServer(c, h, etcd.Endpoint(c, h), etcd.ClientCerts(c, h))), step.APIReady{API: c.API(h)})
 }
 
 // ControllerManager runs the controller manager of masters.
