@@ -14,6 +14,9 @@ import (
 // a few times; -rapid.checks says how often, -rapid.seed which.
 func TestEditsCombined(t *testing.T) {
 	racetest.Slow(t)
+	t.Run("images come from a registry that is renamed", func(t *testing.T) {
+		bubble(t, func(t *testing.T) { leads(t, "registry", []string{"releases"}, []string{"private registry"}) })
+	})
 	combined(t, 2)
 }
 

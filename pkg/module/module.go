@@ -88,7 +88,7 @@ func LiveImages(c *cluster.Cluster, hosts []string, downloads, pushed *plan.Gate
 	stopped, _ := c.Split(plugin.RuntimeOf(c.Spec).Unit, live)
 	var images plan.Part = task.Images(c, live)
 	if c.RegistryHost() != "" {
-		images = pushed.Holds(images)
+		images = pushed.Holds(task.PulledImages(c, live))
 	}
 	return plan.Module{Name: "machines", Parts: []plan.Part{plan.PerHost{
 		plan.Module{Name: "stopped", Parts: []plan.Part{downloads.Holds(task.Runtime(c, stopped))}}, downloads.Holds(images),

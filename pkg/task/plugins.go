@@ -16,8 +16,9 @@ var (
 	runtimes = map[string]struct {
 		run  func(*cluster.Cluster) func(host string) []step.Step // what is the same for all hosts is made once
 		load onHost                                               // the images that a node needs
+		from func(*cluster.Cluster) step.Files                    // where it gets images
 	}{
-		"containerd": {containerd.Steps, containerd.Load},
+		"containerd": {containerd.Steps, containerd.Load, containerd.Registries},
 	}
 	networks = map[string]func(*cluster.Cluster) step.Step{
 		"flannel": flannel.Objects,

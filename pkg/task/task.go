@@ -62,6 +62,13 @@ func Images(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("images", hosts, func(h string) []step.Step { return []step.Step{runtimes[c.Spec.Runtime.Type].load(c, h)} })
 }
 
+// PulledImages brings them from the private registry, as it is now, to container runtimes that run.
+func PulledImages(c *cluster.Cluster, hosts []string) plan.Task {
+	runtime := runtimes[c.Spec.Runtime.Type]
+	from := runtime.from(c)
+	return on("images", hosts, func(h string) []step.Step { return []step.Step{from, runtime.load(c, h)} })
+}
+
 // Registry runs the private registry.
 func Registry(c *cluster.Cluster) plan.Task {
 	return on("service", c.Hosts(v1alpha1.RoleRegistry), func(h string) []step.Step { return registries[c.Spec.Registry.Type].run(c, h) })
