@@ -300,6 +300,7 @@ func TestSavedPlan(t *testing.T) {
 
 // TestNothingToApply has a cluster that is as configured: apply asks each step once, as create does, and tells and records it.
 func TestNothingToApply(t *testing.T) {
+	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "row2"), "")
 		_, err := w.attempt(t.Context()).create()

@@ -72,6 +72,7 @@ func (w *world) refuses(text string) {
 
 // TestEveryFieldIsChanged finds fields of the configuration that no test changes.
 func TestEveryFieldIsChanged(t *testing.T) {
+	racetest.Slow(t)
 	changed := map[string]bool{}
 	keys := regexp.MustCompile(`\[[^]]*\]`)
 	for _, name := range []string{"row2", "row7", "row16", "row22", "registry", "harbor"} {

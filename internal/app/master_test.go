@@ -129,6 +129,7 @@ func TestTooManyDown(t *testing.T) {
 
 // TestMasterDiesInApply has the API server that is asked die in the middle of an apply.
 func TestMasterDiesInApply(t *testing.T) {
+	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "row9"), "")
 		_, err := w.attempt(t.Context()).create()

@@ -21,6 +21,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // stocked is a repository of a new store that has some files.
@@ -82,6 +83,7 @@ func withoutNetwork(t *testing.T) map[string]func() (*runnertest.Host, step.Pack
 
 // TestPackagesFromStore installs on hosts whose power is cut anywhere, once more, and has all as it was before.
 func TestPackagesFromStore(t *testing.T) {
+	racetest.Slow(t)
 	for name, mk := range withoutNetwork(t) {
 		t.Run(name, func(t *testing.T) {
 			for n := int64(0); ; n += 7 {

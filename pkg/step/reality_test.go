@@ -9,12 +9,14 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestKindsOnRealShells has the kinds that need no systemd, packages or kernel
 // modules on real shells: the same diffs as in memory, nothing to do afterwards,
 // and the same diff again after a rollback.
 func TestKindsOnRealShells(t *testing.T) {
+	racetest.Slow(t)
 	needs := []string{"service", "packages", "modules"}
 	for _, shell := range runnertest.Shells() {
 		t.Run(shell, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 func TestBlock(t *testing.T) {
@@ -96,6 +97,7 @@ func TestPackages(t *testing.T) {
 // TestPackagesOfOthers has an administrator who installs packages too: while a run is cut
 // off, and one that needs one of ours. None of them goes.
 func TestPackagesOfOthers(t *testing.T) {
+	racetest.Slow(t)
 	for name, c := range map[string]struct {
 		host func(string) *runnertest.Host
 		step step.Packages
