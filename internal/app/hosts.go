@@ -41,6 +41,8 @@ type fleet struct {
 	bastions map[connector.SSHConfig]func() (connector.Connector, error)
 	holder   runner.Holder // of the hosts' locks
 	unlock   func()        // lets go of them; nil: they were not taken
+	taken    chan struct{} // closed when somebody else has one of them
+	takenBy  error         // set before; guarded by mu
 }
 
 // dialAll connects to every host, and returns those that cannot be reached.
@@ -53,7 +55,10 @@ func (s *session) dialAll(ctx context.Context) (*fleet, []*HostError) {
 
 // fleet has no host connected but this machine.
 func (s *session) fleet() *fleet {
-	return &fleet{of: s, hosts: map[string]*runner.Runner{plan.Control: runner.New(plan.Control, connector.Local())}, bastions: map[connector.SSHConfig]func() (connector.Connector, error){}}
+	return &fleet{
+		of: s, hosts: map[string]*runner.Runner{plan.Control: runner.New(plan.Control, connector.Local())},
+		bastions: map[connector.SSHConfig]func() (connector.Connector, error){}, taken: make(chan struct{}),
+	}
 }
 
 // dial connects to a host, and keeps its connection.

@@ -213,12 +213,12 @@ func (f *fleet) takeLocks(ctx context.Context, h runner.Holder) error {
 // unlockTime is how long a host may take to remove its lock.
 const unlockTime = 10 * time.Second
 
-// renew renews the locks until it is stopped. Where that fails, the run goes on: the host may be down for a while.
+// renew renews the locks until it is stopped. Where that fails, the run goes on: the host may be down for a while. Where somebody
+// else has one, the run stops: this process has slept for longer than a lock lasts.
 func (f *fleet) renew(ctx context.Context) {
 	const every = runner.LockTime / 3
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	lost := map[string]bool{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -226,12 +226,27 @@ func (f *fleet) renew(ctx context.Context) {
 		case <-tick.C:
 		}
 		for _, e := range f.eachConnected(ctx, every, func(ctx context.Context, r *runner.Runner) error { return r.Lock(ctx, f.holder) }) {
-			if held := (*runner.HeldError)(nil); errors.As(e, &held) && !lost[e.Host] {
-				lost[e.Host] = true
-				f.of.notice("warning: %s was taken over: %s", e.Host, held)
+			if held := (*runner.HeldError)(nil); errors.As(e, &held) {
+				f.lose(fault.Advise(fmt.Errorf("the lock on %s was taken over, by %s: stopped", e.Host, held.Who), "wait until that one has ended, and see what it has done: kubexm runs"+f.of.Which()))
+				return
 			}
 		}
 	}
+}
+
+// lose stops the run, as its locks are another's.
+func (f *fleet) lose(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.takenBy = err
+	close(f.taken)
+}
+
+// lost is why the run is not to go on; nil: it may.
+func (f *fleet) lost() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.takenBy
 }
 
 // Locked is a host with the lock of somebody.

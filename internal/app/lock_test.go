@@ -107,3 +107,35 @@ func TestLockOutlivesHost(t *testing.T) {
 		}
 	})
 }
+
+// TestLockTakenOver has kubexm sleep for longer than its locks last, and another one at work when it wakes up.
+func TestLockTakenOver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, row(t, "row1"), "")
+		_, err := w.attempt(t.Context()).create()
+		w.must(err)
+		text, _ := os.ReadFile(w.file)
+		w.configure(strings.Replace(string(text), "spec:\n", "spec:\n  extra: {hosts: [{domain: nas.example.org, address: 10.9.9.9}]}\n", 1))
+		a := w.attempt(t.Context())
+		var asleep atomic.Bool
+		run := before("kubexm/env", func() {
+			asleep.Store(true)
+			time.Sleep(2 * runner.LockTime)
+			asleep.Store(false)
+			if err := w.hosts["node3"].Runner().Lock(t.Context(), runner.Holder{Token: "other", Who: "a colleague", Known: true, Cluster: "row1"}); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(runner.LockTime / 2)
+		})
+		a.around = func(h *runnertest.Host, ctx context.Context, c connector.Cmd) error {
+			if asleep.Load() && strings.Contains(c.Line, `lock "$TOKEN" 60`) {
+				return runnertest.ErrLost
+			}
+			return run(h, ctx, c)
+		}
+		res, err := a.create()
+		if err == nil || !strings.Contains(err.Error(), "the lock on node3 was taken over, by a colleague: stopped") || res == nil || res.Summary.Skipped == 0 {
+			t.Errorf("it went on: %+v, %v", res, err)
+		}
+	})
+}

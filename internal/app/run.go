@@ -314,6 +314,20 @@ func (s *site) engine() *engine.Engine {
 	}
 }
 
+// stop is closed when the run is to stop cleanly: it was told to, or its locks are another's. ended is to be called at its end.
+func (s *site) stop() (stop <-chan struct{}, ended func()) {
+	either, end := make(chan struct{}), make(chan struct{})
+	go func() {
+		select {
+		case <-s.Stop:
+		case <-s.taken:
+		case <-end:
+		}
+		close(either)
+	}()
+	return either, func() { close(end) }
+}
+
 // run runs the graph of a pipeline, and records it.
 func (s *site) run(ctx context.Context, name string, graph *plan.ExecutionGraph) (*Result, error) {
 	return s.runSeen(ctx, name, graph, &Proposal{})
@@ -346,10 +360,15 @@ func (s *site) runSeen(ctx context.Context, name string, graph *plan.ExecutionGr
 			}
 		}
 	} else {
+		var ended func()
+		e.Stop, ended = s.stop()
 		res.Summary, err = e.Run(ctx, graph)
+		ended()
 	}
 	res.RoundTrips, res.Elapsed = s.roundTrips(), time.Since(start)
-	if res.Summary.Interrupted || ctx.Err() != nil {
+	if lost := s.lost(); lost != nil {
+		err = errors.Join(lost, err)
+	} else if res.Summary.Interrupted || ctx.Err() != nil {
 		err = fault.Exit(errors.Join(ErrStopped, err), fault.ExitInterrupted)
 	}
 	if rec != nil {

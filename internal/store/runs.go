@@ -51,18 +51,22 @@ func insert(tx *sql.Tx, run Run, graph []byte) (Run, error) {
 	return run, err
 }
 
-// apply notes a configuration as the one that is applied.
+// apply notes a configuration as the one that is applied. The one before keeps its secrets until the run has ended well: it may be
+// the way back.
 func apply(tx *sql.Tx, run int64, rev *Revision) error {
-	if err := disapply(tx); err != nil {
+	if _, err := tx.Exec("UPDATE revision SET applied = 0 WHERE applied"); err != nil {
 		return err
 	}
 	_, err := tx.Exec("INSERT INTO revision (run, applied, secret, given, resolved) VALUES (?, 1, ?, ?, ?)", run, rev.Secret, rev.Given, append([]byte{}, rev.Resolved...))
 	return err
 }
 
-// disapply notes that no configuration is applied. Secrets are not kept for longer than they are needed.
+// lapse removes the texts of configurations with secrets that are not applied any more.
+const lapse = "UPDATE revision SET given = NULL WHERE secret AND NOT applied"
+
+// disapply notes that no configuration is applied.
 func disapply(tx *sql.Tx) error {
-	_, err := tx.Exec("UPDATE revision SET applied = 0, given = iif(secret, NULL, given) WHERE applied")
+	_, err := tx.Exec("UPDATE revision SET applied = 0 WHERE applied; " + lapse)
 	return err
 }
 
@@ -90,6 +94,9 @@ func (d *database) End(run Run) error {
 	record, err := json.Marshal(run)
 	if err == nil {
 		_, err = d.write.Exec("UPDATE run SET record = ? WHERE seq = ?", string(record), run.Seq)
+	}
+	if err == nil && run.Result == "ok" {
+		_, err = d.write.Exec(lapse)
 	}
 	return d.fail("recording the run", err)
 }

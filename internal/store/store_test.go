@@ -126,14 +126,15 @@ func TestManyEvents(t *testing.T) {
 	}
 }
 
-// TestRevisions applies configurations. Text with secrets goes when the next one comes, or the cluster goes.
+// TestRevisions applies configurations. Text with secrets goes when the next one is there, or the cluster goes.
 func TestRevisions(t *testing.T) {
 	dir := t.TempDir()
 	st := open(t, dir)
-	apply := func(given string, secret bool) {
+	apply := func(given string, secret bool) store.Run {
 		t.Helper()
-		_, err := st.Begin(run(time.Now(), "create"), nil, &store.Revision{Given: []byte(given), Secret: secret, Resolved: []byte("resolved " + given)})
+		r, err := st.Begin(run(time.Now(), "create"), nil, &store.Revision{Given: []byte(given), Secret: secret, Resolved: []byte("resolved " + given)})
 		must(t, err)
+		return r
 	}
 	check := func(applied string, history ...string) {
 		t.Helper()
@@ -158,7 +159,12 @@ func TestRevisions(t *testing.T) {
 	check("s3cret-two", "one", "s3cret-two")
 	_, err := st.Begin(run(time.Now(), "delete"), nil, nil)
 	must(t, err)
-	apply("three", false)
+	three := apply("three", false)
+	three.Result = "failed"
+	must(t, st.End(three))
+	check("three", "one", "s3cret-two", "three")
+	three.Result = "ok"
+	must(t, st.End(three))
 	check("three", "one", "", "three")
 	apply("s3cret-four", true)
 	must(t, st.KeepFacts(map[string]*runner.Facts{"node1": {}}))

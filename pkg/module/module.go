@@ -82,16 +82,21 @@ func LiveControlPlane(c *cluster.Cluster, downloads, pushed *plan.Gate) plan.Par
 	}}}
 }
 
-// LiveImages brings to nodes that run what they will need. Where the container runtime has stopped, it starts first.
+// LiveImages brings to nodes that run what they will need. Where the container runtime has stopped, it starts first; so does the
+// kubelet, which starts the control plane where that is made of pods.
 func LiveImages(c *cluster.Cluster, hosts []string, downloads, pushed *plan.Gate) plan.Part {
 	_, live := c.SplitNodes(hosts)
 	stopped, _ := c.Split(plugin.RuntimeOf(c.Spec).Unit, live)
+	var kubelets []string
+	if c.Kubeadm() {
+		kubelets, _ = c.Split("kubelet", live)
+	}
 	var images plan.Part = task.Images(c, live)
 	if c.RegistryHost() != "" {
 		images = pushed.Holds(task.PulledImages(c, live))
 	}
 	return plan.Module{Name: "machines", Parts: []plan.Part{plan.PerHost{
-		plan.Module{Name: "stopped", Parts: []plan.Part{downloads.Holds(task.Runtime(c, stopped))}}, downloads.Holds(images),
+		plan.Module{Name: "stopped", Parts: []plan.Part{downloads.Holds(task.Runtime(c, stopped)), downloads.Holds(task.KubeadmPrograms(c, kubelets))}}, downloads.Holds(images),
 	}}}
 }
 

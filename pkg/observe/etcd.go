@@ -24,11 +24,18 @@ func (l *look) etcd(ctx context.Context) {
 	}
 	view := etcd.Survey(ctx, ask)
 	told := map[uint64]bool{}
+	var answered int
+	for _, s := range view.Members {
+		if s.Status.ID != 0 {
+			answered++
+		}
+	}
+	electing := answered > len(view.Members)/2 // so it is for a moment, if none leads
 	for _, h := range hosts {
 		at := l.EtcdAccess(h).Endpoint
 		m := cluster.EtcdMember{Host: h}
 		if s := view.Member(at, h); s != nil {
-			m = member(h, *s, view.LeaderID())
+			m = member(h, *s, view.LeaderID(), electing)
 			told[m.ID] = true
 		} else {
 			m.Err, m.Stopped = human.Line(l.absent(h, view.Errs[at]).Error()), refused(view.Errs[at])
@@ -38,7 +45,7 @@ func (l *look) etcd(ctx context.Context) {
 	for _, s := range view.Members {
 		if !told[s.Member.ID] {
 			l.problem("member %s of etcd (%s) is on no host of the configuration", s.Name, strings.Join(s.PeerURLs, ", "))
-			l.tell(member("", s, view.LeaderID()))
+			l.tell(member("", s, view.LeaderID(), electing))
 		}
 	}
 }
@@ -71,9 +78,10 @@ func refused(err error) bool {
 	return err != nil && strings.Contains(strings.ToLower(err.Error()), "connection refused")
 }
 
-func member(host string, s etcd.State, leader uint64) cluster.EtcdMember {
+func member(host string, s etcd.State, leader uint64, electing bool) cluster.EtcdMember {
 	m := cluster.EtcdMember{
-		Host: host, Name: s.Name, ID: s.Member.ID, Healthy: s.Err == nil, Stopped: s.Leader == 0 && (s.Status.ID != 0 || refused(s.Err)), Leader: s.Member.ID == leader, Learner: s.Member.Learner,
+		Host: host, Name: s.Name, ID: s.Member.ID, Healthy: s.Err == nil, Leader: s.Member.ID == leader, Learner: s.Member.Learner,
+		Stopped: s.Leader == 0 && (s.Status.ID != 0 && !electing || refused(s.Err)),
 		Version: s.Version, DBSize: s.DBSize, Behind: s.Behind,
 	}
 	if s.Err != nil {

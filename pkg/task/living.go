@@ -18,7 +18,7 @@ import (
 
 // rolling sends hosts through a part one after the other, each when the control plane is well, before and after it.
 // What was found broken comes first, last comes last.
-func rolling(c *cluster.Cluster, hosts []string, last string, part plan.Part) plan.Part {
+func rolling(c *cluster.Cluster, hosts []string, last string, well onHost, part plan.Part) plan.Part {
 	broken := slices.Concat(c.Observed.BrokenEtcd(), c.Observed.BrokenAPI())
 	rank := func(h string) int {
 		switch {
@@ -30,7 +30,7 @@ func rolling(c *cluster.Cluster, hosts []string, last string, part plan.Part) pl
 		return 1
 	}
 	order := slices.SortedStableFunc(slices.Values(hosts), func(a, b string) int { return rank(a) - rank(b) })
-	return plan.Batches{Order: order, Gate: func(h string) step.Step { return health.Well(c, h) }, Part: part}
+	return plan.Batches{Order: order, Gate: func(h string) step.Step { return well(c, h) }, Part: part}
 }
 
 // Forward lets all hosts that listen for API requests answer at the wanted port and at former ones, before anything else changes.
@@ -67,14 +67,15 @@ func LiveEtcd(c *cluster.Cluster) plan.Part {
 		return plan.Module{}
 	}
 	fresh, live := c.Split("etcd", c.Etcd())
-	return plan.Module{Parts: []plan.Part{etcdTask(c, fresh), rolling(c, live, c.Observed.EtcdLeader(), member(c, etcdTask(c, live)))}}
+	return plan.Module{Parts: []plan.Part{etcdTask(c, fresh), rolling(c, live, c.Observed.EtcdLeader(), health.EtcdWell, member(c, etcdTask(c, live), health.EtcdWell))}}
 }
 
-// member is what changes members of etcd, each when the others are a majority. One that leads hands over before.
-func member(c *cluster.Cluster, t plan.Task) plan.Part {
+// member is what changes members of etcd, each when the others are a majority. One that leads hands over before. One that is
+// not well afterwards gets back what it had.
+func member(c *cluster.Cluster, t plan.Task, well onHost) plan.Part {
 	return plan.Scope{Name: "member", Part: t, Begin: on("hand-over", t.Hosts, func(h string) []step.Step {
 		return []step.Step{health.ControlPlane(c, h), health.HandOver(c, h)}
-	})}
+	}), End: on("healthy", t.Hosts, func(h string) []step.Step { return []step.Step{well(c, h)} })}
 }
 
 // KubeadmConfig brings to masters what kubeadm reads there when their static pods are recreated.
@@ -109,7 +110,7 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 			parts = append(parts, on("port", hosts, func(string) []step.Step { return []step.Step{host.PortFree(c)} }))
 		}
 		etcd := on("etcd", hosts, func(h string) []step.Step { return []step.Step{kubeadm.EtcdMember(c, h, kubeadmEtcd(c, h))} })
-		master = plan.Module{Parts: append(parts, member(c, etcd), master)}
+		master = plan.Module{Parts: append(parts, member(c, etcd, health.Well), master)}
 	}
 	for _, vip := range plugin.VIPs() {
 		if _, holders := c.Split(vip.Unit, hosts); vip.Pod && holders != nil {
@@ -127,7 +128,7 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 			}
 		}))
 	}
-	return rolling(c, hosts, leader, plan.Module{Parts: parts})
+	return rolling(c, hosts, leader, health.Well, plan.Module{Parts: parts})
 }
 
 // LiveNodes keeps runtime, kubelet and kube-proxy of nodes that run: of one at first, then of a quarter at a time. The next

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/etcd"
 	"github.com/kubexm/kubexm/pkg/kube"
@@ -30,20 +31,28 @@ const Timeout = 5 * time.Minute
 // the API servers.
 //
 // A host whose own member or API server was found not to work (c.Observed) waits for none that did not work either: to work on
-// them is what makes them well, and stopping them costs nothing.
+// them is what makes them well, and stopping them costs nothing. Where etcd has services of its own, which change before API
+// servers, nobody waits for an API server that did not work.
 //
 // All is asked through the host's own connection.
-func ControlPlane(c *cluster.Cluster, host string) step.Step { return gate(c, Gate{Host: host}) }
+func ControlPlane(c *cluster.Cluster, host string) step.Step {
+	return gate(c, Gate{Host: host}, c.Spec.Etcd.Type == v1alpha1.TypeKubexm)
+}
 
 // Well is ControlPlane where the member of etcd on the host goes on: the others need not be a majority.
-func Well(c *cluster.Cluster, host string) step.Step { return gate(c, Gate{Host: host, Kept: true}) }
+func Well(c *cluster.Cluster, host string) step.Step { return gate(c, Gate{Host: host, Kept: true}, false) }
 
-func gate(c *cluster.Cluster, g Gate) step.Step {
+// EtcdWell is Well while API servers that did not work are still to come.
+func EtcdWell(c *cluster.Cluster, host string) step.Step {
+	return gate(c, Gate{Host: host, Kept: true}, true)
+}
+
+func gate(c *cluster.Cluster, g Gate, apiLater bool) step.Step {
 	host := g.Host
 	g.LeftOut = c.Missing()
 	broken := c.Observed.BrokenAPI()
 	for _, m := range c.Masters() {
-		if !slices.Contains(broken, host) || !slices.Contains(broken, m) {
+		if !slices.Contains(broken, m) || !apiLater && !slices.Contains(broken, host) {
 			g.API = append(g.API, API{m, c.API(m)})
 		}
 	}
