@@ -40,7 +40,9 @@ func ControlPlane(c *cluster.Cluster, host string) step.Step {
 }
 
 // Well is ControlPlane where the member of etcd on the host goes on: the others need not be a majority.
-func Well(c *cluster.Cluster, host string) step.Step { return gate(c, Gate{Host: host, Kept: true}, false) }
+func Well(c *cluster.Cluster, host string) step.Step {
+	return gate(c, Gate{Host: host, Kept: true}, false)
+}
 
 // EtcdWell is Well while API servers that did not work are still to come.
 func EtcdWell(c *cluster.Cluster, host string) step.Step {
