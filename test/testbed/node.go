@@ -245,7 +245,12 @@ func (t *Testbed) ready(ctx context.Context, n Node, ended <-chan struct{}) erro
 	if err != nil || dead {
 		return fmt.Errorf("booting %s: it does not come up (%w); its console: %s", n.Name, err, t.console(n))
 	}
-	state, err := t.SSH(ctx, n, "systemctl is-system-running --wait")
+	var state string
+	for range 3 { // a machine that is busy with its boot may be slow to answer
+		if state, err = t.SSH(ctx, n, "systemctl is-system-running --wait"); strings.TrimSpace(state) != "" {
+			break
+		}
+	}
 	if s := strings.TrimSpace(state); s != "running" && s != "degraded" {
 		return fmt.Errorf("booting %s: systemd is %q: %w", n.Name, s, err)
 	}
