@@ -56,7 +56,7 @@ type Request struct {
 type Observer struct {
 	Notice func(text string)                            // told what is going on aside from events, at any time
 	Begin  func(cluster string, g *plan.ExecutionGraph) // told the plan before it runs
-	Event  func(engine.Event)                           // told every event of the run, one at a time; the run waits for it, unlike for engine.Subscriber
+	Event  func(engine.Event)                           // told every event of the run, one at a time; the run waits for it, so that one that may be slow is an engine.Subscriber
 	Stop   <-chan struct{}                              // closed: the run stops cleanly
 
 	// An error is a no.

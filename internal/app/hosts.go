@@ -42,7 +42,7 @@ type fleet struct {
 	holder   runner.Holder // of the hosts' locks
 	unlock   func()        // lets go of them; nil: they were not taken
 	taken    chan struct{} // closed when somebody else has one of them
-	takenBy  error         // set before; guarded by mu
+	takenBy  error         // set before that
 }
 
 // dialAll connects to every host, and returns those that cannot be reached.

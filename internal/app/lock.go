@@ -227,26 +227,22 @@ func (f *fleet) renew(ctx context.Context) {
 		}
 		for _, e := range f.eachConnected(ctx, every, func(ctx context.Context, r *runner.Runner) error { return r.Lock(ctx, f.holder) }) {
 			if held := (*runner.HeldError)(nil); errors.As(e, &held) {
-				f.lose(fault.Advise(fmt.Errorf("the lock on %s was taken over, by %s: stopped", e.Host, held.Who), "wait until that one has ended, and see what it has done: kubexm runs"+f.of.Which()))
+				f.takenBy = fault.Advise(fmt.Errorf("the lock on %s was taken over, by %s: stopped", e.Host, held.Who), "wait until that one has ended, and see what it has done: kubexm runs"+f.of.Which())
+				close(f.taken)
 				return
 			}
 		}
 	}
 }
 
-// lose stops the run, as its locks are another's.
-func (f *fleet) lose(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.takenBy = err
-	close(f.taken)
-}
-
 // lost is why the run is not to go on; nil: it may.
 func (f *fleet) lost() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.takenBy
+	select {
+	case <-f.taken:
+		return f.takenBy
+	default:
+		return nil
+	}
 }
 
 // Locked is a host with the lock of somebody.

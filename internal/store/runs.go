@@ -3,7 +3,6 @@ package store
 import (
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/klauspost/compress/zstd"
@@ -54,7 +53,7 @@ func insert(tx *sql.Tx, run Run, graph []byte) (Run, error) {
 // apply notes a configuration as the one that is applied. The one before keeps its secrets until the run has ended well: it may be
 // the way back.
 func apply(tx *sql.Tx, run int64, rev *Revision) error {
-	if _, err := tx.Exec("UPDATE revision SET applied = 0 WHERE applied"); err != nil {
+	if err := disapply(tx); err != nil {
 		return err
 	}
 	_, err := tx.Exec("INSERT INTO revision (run, applied, secret, given, resolved) VALUES (?, 1, ?, ?, ?)", run, rev.Secret, rev.Given, append([]byte{}, rev.Resolved...))
@@ -66,7 +65,7 @@ const lapse = "UPDATE revision SET given = NULL WHERE secret AND NOT applied"
 
 // disapply notes that no configuration is applied.
 func disapply(tx *sql.Tx) error {
-	_, err := tx.Exec("UPDATE revision SET applied = 0 WHERE applied; " + lapse)
+	_, err := tx.Exec("UPDATE revision SET applied = 0 WHERE applied")
 	return err
 }
 
@@ -249,7 +248,10 @@ func (d *database) revisions(which string) (all []Revision, err error) {
 // Forget implements Revisions.
 func (d *database) Forget() error {
 	return d.fail("forgetting the cluster", d.update(func(tx *sql.Tx) error {
-		_, err := tx.Exec("DELETE FROM note")
-		return errors.Join(disapply(tx), err)
+		if err := disapply(tx); err != nil {
+			return err
+		}
+		_, err := tx.Exec("DELETE FROM note; " + lapse)
+		return err
 	}))
 }
