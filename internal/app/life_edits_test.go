@@ -13,13 +13,12 @@ import (
 
 // change is one of a configuration, and what it restarts.
 type change struct {
-	set       string                   // parts of the spec
-	restarts  string                   // "kube-apiserver@masters kubelet@nodes"; *: those that are announced
-	pods      string                   // the same where the control plane is kubeadm's
-	on        func(config string) bool // nil: all rows
-	none      func(config string) bool // whether nothing is done; nil: never
-	balancers bool                     // so do load balancers
-	signs     bool                     // other certificates, which no two clusters make alike
+	set      string                   // parts of the spec
+	restarts string                   // "kube-apiserver@masters kubelet@nodes", besides load balancers; *: those that are announced
+	pods     string                   // the same where the control plane is kubeadm's
+	on       func(config string) bool // nil: all rows
+	none     func(config string) bool // whether nothing is done; nil: never
+	signs    bool                     // other certificates, which no two clusters make alike
 }
 
 func kubeadmEtcd(config string) bool { return strings.Contains(config, "etcd: {type: kubeadm}") }
@@ -56,7 +55,7 @@ var edits = map[string]change{
 	"port of the endpoint": {
 		set:      `loadBalancer: {port: 8443}`,
 		restarts: "kube-apiserver@masters kube-controller-manager@masters kube-scheduler@masters kubelet@nodes kube-proxy@nodes",
-		pods:     "kube-apiserver@masters kube-controller-manager@masters kube-scheduler@masters kubelet@nodes", balancers: true,
+		pods:     "kube-apiserver@masters kube-controller-manager@masters kube-scheduler@masters kubelet@nodes",
 	},
 	"controller manager arguments": {set: `kubernetes: {controllerManager: {extraArgs: {node-monitor-period: 2s}}}`, restarts: "kube-controller-manager@masters"},
 	"scheduler arguments":          {set: `kubernetes: {scheduler: {extraArgs: {v: "4"}}}`, restarts: "kube-scheduler@masters"},
@@ -86,7 +85,7 @@ var edits = map[string]change{
 	"validity":                {set: `kubernetes: {certificateValidityDays: 365}`, none: func(c string) bool { return !kubeadmPods(c) }},
 	"releases":                {set: `{runtime: {version: v2.3.3}, network: {flannel: {version: v0.28.8}}}`, restarts: "containerd@nodes"},
 	"release of Harbor":       {set: `registry: {harbor: {version: v2.15.1}}`, on: harbor},
-	"address to log in at":    {set: `hosts: [{name: node2, address: 192.0.2.12, internalAddress: 10.0.0.12}]`, restarts: "*"},
+	"address to log in at":    {set: `hosts: [{name: node2, address: 192.0.2.12, internalAddress: 10.0.0.12}]`, restarts: "*", signs: true},
 	"other client of etcd":    {set: `etcd: {external: {endpoints: ["https://10.0.0.32:2379"], caFile: ETCD/other.crt, certFile: ETCD/node-other.crt, keyFile: ETCD/node-other.key}}`, on: otherEtcd, restarts: "kube-apiserver@masters"},
 	"registry, by a file":     {set: `registry: {auth: {file.example.com: {username: ops, passwordFrom: {file: ETCD/ca.crt}, caFile: ETCD/ca.crt}}}`},
 	"registry, by a program":  {set: `registry: {auth: {program.example.com: {username: ops, passwordFrom: {exec: echo one}}}}`},
@@ -96,8 +95,8 @@ var edits = map[string]change{
 	"balancer haproxy":        {set: `loadBalancer: {mode: internal, internal: {type: haproxy}}`, restarts: "*", on: several},
 	"balancer nginx":          {set: `loadBalancer: {mode: internal, internal: {type: nginx}}`, restarts: "*", on: several},
 	"balancer none":           {set: `loadBalancer: {enabled: false}`, restarts: "*", on: several},
-	"balancer kube-vip":       {set: "loadBalancer: {mode: kube-vip, kubeVip: {interface: eth0}, vip: " + vip + "}", restarts: "*", on: several},
-	"balancer kube-vip, BGP":  {set: "loadBalancer: {mode: kube-vip, kubeVip: {mode: bgp, asn: 65001, peers: [{address: 10.0.0.1, asn: 65000, holdTime: 10s}]}, vip: " + vip + "}", restarts: "*", on: several},
+	"balancer kube-vip":       {set: "loadBalancer: {mode: kube-vip, kubeVip: {interface: eth0}, vip: " + vip + "}", restarts: "*", on: several, signs: true},
+	"balancer kube-vip, BGP":  {set: "loadBalancer: {mode: kube-vip, kubeVip: {mode: bgp, asn: 65001, peers: [{address: 10.0.0.1, asn: 65000, holdTime: 10s}]}, vip: " + vip + "}", restarts: "*", on: several, signs: true},
 	"balancer of HAProxy":     {set: "loadBalancer: {mode: external, external: {type: kubexm-kh}, vip: " + vip + "}", restarts: "*", on: balanced},
 	"balancer of nginx":       {set: "loadBalancer: {mode: external, external: {type: kubexm-kn}, vip: " + vip + "}", restarts: "*", on: balanced},
 	"credentials":             {set: `global: {user: ops}`, none: func(string) bool { return true }},
@@ -112,13 +111,6 @@ func (e change) expected(config string) map[string][]string {
 	if strings.Contains(text, "etcd@") && kubeadmEtcd(config) { // the API server of a machine has no other member
 		text += " kube-apiserver@masters"
 	}
-	for kind, services := range map[string]string{
-		"mode: internal": "haproxy@workers", "mode: kube-vip": "kube-vip@masters", "type: kubexm-kn": "nginx@loadbalancers keepalived@loadbalancers",
-	} {
-		if e.balancers && strings.Contains(config, kind) {
-			text += " " + services
-		}
-	}
 	all := map[string][]string{}
 	for one := range strings.FieldsSeq(strings.Trim(text, "*")) {
 		service, group, _ := strings.Cut(one, "@")
@@ -131,7 +123,7 @@ func (e change) expected(config string) map[string][]string {
 			case !is:
 			case group == name:
 				all[service] = append(all[service], name)
-			case group == "workers" && roles == "worker", group == "loadbalancers" && roles == "loadbalancer", group == "masters" && strings.Contains(roles, "master"), group == "etcd" && strings.Contains(roles, "etcd"),
+			case group == "masters" && strings.Contains(roles, "master"), group == "etcd" && strings.Contains(roles, "etcd"),
 				group == "nodes" && (strings.Contains(roles, "master") || strings.Contains(roles, "worker")):
 				all[service] = append(all[service], name)
 			}

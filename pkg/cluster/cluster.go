@@ -330,6 +330,18 @@ func (c *Cluster) Interface(host string) string {
 	return ""
 }
 
+// HostWith is the host that was found to have an address; empty: none.
+func (c *Cluster) HostWith(ip string) string {
+	for _, h := range c.Hosts() {
+		for _, i := range c.FactsOf(h).Interfaces {
+			if slices.ContainsFunc(i.Addresses, func(a string) bool { return strings.HasPrefix(a, ip+"/") }) {
+				return h
+			}
+		}
+	}
+	return ""
+}
+
 // DNSIP is the address of the cluster's DNS service: the tenth of the service
 // network, as kubeadm has it.
 func (c *Cluster) DNSIP() string {

@@ -16,20 +16,20 @@ import (
 	"github.com/kubexm/kubexm/pkg/step/loadbalancer"
 )
 
-// rolling sends hosts through a part one after the other, each when the control plane is well, before and after it.
-// What was found broken comes first, last comes last.
-func rolling(c *cluster.Cluster, hosts []string, last string, well onHost, part plan.Part) plan.Part {
+// inTurn is the order in which hosts change: what was found broken comes first, last ones come last.
+func inTurn(c *cluster.Cluster, hosts []string, last ...string) []string {
 	broken := slices.Concat(c.Observed.BrokenEtcd(), c.Observed.BrokenAPI())
 	rank := func(h string) int {
-		switch {
-		case slices.Contains(broken, h):
-			return 0
-		case h == last:
-			return 2
+		if slices.Contains(broken, h) {
+			return -2
 		}
-		return 1
+		return slices.Index(last, h)
 	}
-	order := slices.SortedStableFunc(slices.Values(hosts), func(a, b string) int { return rank(a) - rank(b) })
+	return slices.SortedStableFunc(slices.Values(hosts), func(a, b string) int { return rank(a) - rank(b) })
+}
+
+// rolling sends hosts through a part one after the other, each when the control plane is well, before and after it.
+func rolling(c *cluster.Cluster, order []string, well onHost, part plan.Part) plan.Part {
 	return plan.Batches{Order: order, Gate: func(h string) step.Step { return well(c, h) }, Part: part}
 }
 
@@ -67,7 +67,7 @@ func LiveEtcd(c *cluster.Cluster) plan.Part {
 		return plan.Module{}
 	}
 	fresh, live := c.Split("etcd", c.Etcd())
-	return plan.Module{Parts: []plan.Part{etcdTask(c, fresh), rolling(c, live, c.Observed.EtcdLeader(), health.EtcdWell, member(c, etcdTask(c, live), health.EtcdWell))}}
+	return plan.Module{Parts: []plan.Part{etcdTask(c, fresh), rolling(c, inTurn(c, live, c.Observed.EtcdLeader()), health.EtcdWell, member(c, etcdTask(c, live), health.EtcdWell))}}
 }
 
 // member is what changes members of etcd, each when the others are a majority. One that leads hands over before. One that is
@@ -102,9 +102,9 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 		return slices.Concat(steps, listening(c, h, kubeadm.ControlPlane(c, h, kubeadmEtcd(c, h), etcdClient(c, h)...)),
 			[]step.Step{step.APIReady{API: c.API(h)}}, vipPod(c, h))
 	})
-	leader := ""
-	if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm { // a member that changes takes its API server along
-		leader = c.Observed.EtcdLeader()
+	last := []string{c.HostWith(c.Spec.LoadBalancer.VIP)} // so that the address moves once
+	if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm {         // a member that changes takes its API server along
+		last = append(last, c.Observed.EtcdLeader())
 		var parts []plan.Part
 		if c.FormerPorts() != nil {
 			parts = append(parts, on("port", hosts, func(string) []step.Step { return []step.Step{host.PortFree(c)} }))
@@ -112,10 +112,12 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 		etcd := on("etcd", hosts, func(h string) []step.Step { return []step.Step{kubeadm.EtcdMember(c, h, kubeadmEtcd(c, h))} })
 		master = plan.Module{Parts: append(parts, member(c, etcd, health.Well), master)}
 	}
+	order := inTurn(c, hosts, last...)
 	for _, vip := range plugin.VIPs() {
 		if _, holders := c.Split(vip.Unit, hosts); vip.Pod && holders != nil {
-			master = plan.Scope{Name: "address", Part: master, Begin: on("hand-over", holders, func(string) []step.Step {
-				return []step.Step{vips[vip.Name].handOver()}
+			master = plan.Scope{Name: "address", Part: master, Begin: on("hand-over", holders, func(h string) []step.Step {
+				others := slices.DeleteFunc(slices.Clone(order), func(other string) bool { return other == h })
+				return []step.Step{vips[vip.Name].handOver(c, h, others)}
 			})}
 		}
 	}
@@ -128,7 +130,7 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 			}
 		}))
 	}
-	return rolling(c, hosts, leader, health.Well, plan.Module{Parts: parts})
+	return rolling(c, order, health.Well, plan.Module{Parts: parts})
 }
 
 // LiveNodes keeps runtime, kubelet and kube-proxy of nodes that run: of one at first, then of a quarter at a time. The next

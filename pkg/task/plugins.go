@@ -25,7 +25,7 @@ var (
 	}
 	vips = map[string]struct {
 		run      onHost
-		handOver func() step.Step // of one that is a pod: before the API server beside it stops
+		handOver func(c *cluster.Cluster, host string, others []string) step.Step // of one that is a pod: before the API server beside it stops
 	}{
 		"keepalived": {run: loadbalancer.Keepalived},
 		"kube-vip":   {loadbalancer.KubeVIP, loadbalancer.HandOver},

@@ -23,18 +23,11 @@ func ip(c *Call) int {
 		}
 		return 0
 	case "-o addr show":
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for i, name := range sorted(c.addrs) {
-			family := "inet"
-			if netip.MustParsePrefix(c.addrs[name]).Addr().Is6() {
-				family = "inet6"
-			}
-			c.Printf("%d: %s    %s %s scope global %s\\       valid_lft forever preferred_lft forever\n", i+2, name, family, c.addrs[name], name)
-		}
+		c.addresses("")
 		return 0
 	}
-	if len(c.Args) == 6 && slices.Equal(c.Args[1:5], []string{"-o", "addr", "show", "to"}) { // one that no interface has
+	if len(c.Args) == 6 && slices.Equal(c.Args[1:5], []string{"-o", "addr", "show", "to"}) {
+		c.addresses(c.Args[5])
 		return 0
 	}
 	if len(c.Args) == 4 && c.Args[1] == "link" && (c.Args[2] == "delete" || c.Args[2] == "show") {
@@ -50,6 +43,21 @@ func ip(c *Call) int {
 		return 0
 	}
 	return c.Unknown()
+}
+
+// addresses prints those of interfaces, or only one; empty: all.
+func (c *Call) addresses(only string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, name := range sorted(c.addrs) {
+		family, ip := "inet", netip.MustParsePrefix(c.addrs[name]).Addr()
+		if ip.Is6() {
+			family = "inet6"
+		}
+		if only == "" || ip.String() == only {
+			c.Printf("%d: %s    %s %s scope global %s\\       valid_lft forever preferred_lft forever\n", i+2, name, family, c.addrs[name], name)
+		}
+	}
 }
 
 // SetAddr gives an interface its address in CIDR form; an empty one removes the interface.

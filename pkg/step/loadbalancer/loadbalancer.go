@@ -3,7 +3,6 @@
 package loadbalancer
 
 import (
-	_ "embed"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -142,14 +141,4 @@ func KubeVIP(c *cluster.Cluster, host string) step.Step {
 		ASN                                              int64
 	}{c.Image("kube-vip"), c.Spec.LoadBalancer.VIP, c.Interface(host), k.Mode, c.IP(host), strings.Join(peers, ","), hold, c.APIPort(), k.ASN})
 	return step.File{Path: manifests + "kube-vip.yaml", Content: pod, Mode: 0o600}
-}
-
-//go:embed scripts/handover.sh
-var handOver string
-
-// HandOver takes the virtual address away from a master that runs kube-vip, before its API server stops: so another master has
-// the address in a moment, rather than when the lease has run out.
-func HandOver() step.Step {
-	script := "POD=" + manifests + "kube-vip.yaml\n" + handOver
-	return step.Command{What: "virtual address elsewhere", Unless: script + "! held", Run: script + "hand_over"}
 }

@@ -1,0 +1,109 @@
+package loadbalancer
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/kube"
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+const (
+	// leaseName is that of the lease whose holder has the virtual address, which is kube-vip's own.
+	leaseName = "plndr-cp-lock"
+	// takes is how long kube-vip may take until it has noticed that a lease is its: it asks each second or two.
+	takes = 4 * time.Second
+	// leaves is how long it may take until it has given up what is another's: three seconds, and what a busy machine adds.
+	leaves = 10 * time.Second
+)
+
+// HandOver passes the virtual address from a master that runs kube-vip to the first of others on which kube-vip is ready, before its
+// API server stops. The other one has the address before this one gives it up, so that nobody misses it. It has nothing to do with
+// BGP, where each master has the address, nor where there is no other kube-vip.
+func HandOver(c *cluster.Cluster, host string, others []string) step.Step {
+	return Address{Host: host, To: others, API: c.AnyAPI()}
+}
+
+// Address is the step of HandOver.
+type Address struct {
+	Host string
+	To   []string
+	API  kube.Access `json:"-"`
+}
+
+func (Address) String() string { return "virtual address elsewhere" }
+
+// Precheck asks the host for the address, and then the API for who else could have it.
+func (a Address) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
+	if held, err := held(ctx, r); err != nil || !held {
+		return nil, err
+	}
+	client, err := step.Kube(r, a.API)
+	if err != nil {
+		return nil, err
+	}
+	holder, err := client.LeaseHolder(ctx, "kube-system", leaseName)
+	if err != nil || holder != a.Host {
+		return nil, err
+	}
+	ready, err := client.ReadyOn(ctx, "kube-system", "app.kubernetes.io/name=kube-vip")
+	if err != nil {
+		return nil, err
+	}
+	to := slices.DeleteFunc(slices.Clone(a.To), func(h string) bool { return !slices.Contains(ready, h) })
+	if len(to) == 0 {
+		return nil, nil
+	}
+	return &step.Change{
+		Diff: fmt.Sprintf("pass the virtual address from %s to %s", a.Host, strings.Join(to, ", or ")),
+		Run:  func(ctx context.Context) error { return a.pass(ctx, r, client, to) },
+	}, nil
+}
+
+func (a Address) pass(ctx context.Context, r *runner.Runner, client *kube.Client, to []string) error {
+	var all []error
+	for _, h := range to {
+		soon, cancel := context.WithTimeout(ctx, takes)
+		err := client.PassLease(soon, "kube-system", leaseName, h)
+		cancel()
+		if err == nil {
+			return gone(ctx, r)
+		}
+		all = append(all, err)
+	}
+	return fault.Advise(errors.Join(all...), "see there what kube-vip says: crictl logs $(crictl ps -q --name kube-vip)")
+}
+
+// gone waits until the host does not have the address any more.
+func gone(ctx context.Context, r *runner.Runner) error {
+	ctx, cancel := context.WithTimeout(ctx, leaves)
+	defer cancel()
+	for {
+		has, err := held(ctx, r)
+		if err != nil || !has {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.New("another master has the virtual address, but kube-vip here does not give it up")
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+//go:embed scripts/held.sh
+var heldScript string
+
+// held reports whether the host has the virtual address of the kube-vip that it runs.
+func held(ctx context.Context, r *runner.Runner) (bool, error) {
+	out, err := r.Sh(ctx, "POD="+manifests+"kube-vip.yaml\n"+heldScript)
+	return out != "", err
+}
