@@ -60,7 +60,7 @@ type Observer struct {
 	Stop   <-chan struct{}                              // closed: the run stops cleanly
 
 	// An error is a no.
-	MayRestart func(ctx context.Context, what *Proposal) error      // Apply: may services be started anew?
+	MayRestart func(ctx context.Context, what *Proposal) error      // Apply, Create, Install: may services be restarted?
 	MayForget  func(ctx context.Context, cluster, why string) error // Delete: even though no machine was reached?
 	MayUnlock  func(ctx context.Context, held []Locked) error       // Unlock: may these locks be removed?
 }

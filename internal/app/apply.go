@@ -90,8 +90,11 @@ func (a *App) PlanApply(ctx context.Context, r Request, o Observer) (*Proposal, 
 		return nil, err
 	}
 	defer w.close()
-	_, p, err := w.proposal(ctx)
-	return p, err
+	s, err := w.living(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.propose(ctx)
 }
 
 // Apply brings a cluster that runs to what its configuration says. MayRestart is asked before anything is
@@ -105,68 +108,75 @@ func (a *App) Apply(ctx context.Context, r Request, o Observer, saved *Proposal)
 		return nil, err
 	}
 	defer w.close()
-	s, p, err := w.proposal(ctx)
+	s, err := w.living(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if saved != nil && saved.Hash != p.Hash {
-		return nil, moved(saved, p)
+	return s.bring(ctx, "apply", saved, false)
+}
+
+// bring brings a cluster that runs to its configuration, as Apply says. One that no run has completed yet has nothing that anybody
+// uses: nobody is asked.
+func (s *site) bring(ctx context.Context, name string, saved *Proposal, built bool) (*Result, error) {
+	p := &Proposal{}
+	if !s.DryRun || saved != nil {
+		var err error
+		if p, err = s.propose(ctx); err != nil {
+			return nil, err
+		}
+		if saved != nil && saved.Hash != p.Hash {
+			return nil, moved(saved, p)
+		}
 	}
-	if len(p.Restarts) > 0 && !r.DryRun {
-		if o.MayRestart == nil {
+	complete, err := s.completed()
+	if err != nil {
+		return nil, err
+	}
+	if len(p.Restarts) > 0 && complete && !s.DryRun {
+		if s.MayRestart == nil {
 			return nil, errUnasked
 		}
-		if err := o.MayRestart(ctx, p); err != nil {
+		if err := s.MayRestart(ctx, p); err != nil {
 			return nil, err
 		}
 	}
 	graph, err := planned(s.cluster, pipeline.Apply) // steps are used once
+	if err == nil {
+		err = s.files(built)
+	}
+	if err == nil && !s.DryRun {
+		err = s.writeBack()
+	}
 	if err != nil {
 		return nil, err
 	}
-	if !r.DryRun {
-		files, err := render(s.cluster)
-		if err == nil {
-			_, err = s.writeBuilt(s.cluster, files)
-		}
-		if err == nil {
-			err = s.writeBack()
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
 	watch := s.watchAPI(ctx, p)
-	res, err := s.configured(s.runSeen(ctx, "apply", graph, p))
+	res, err := s.configured(s.runSeen(ctx, name, graph, p))
 	if res != nil {
 		res.Away = watch.end()
 	}
 	return res, err
 }
 
-// proposal connects to a cluster that runs, and finds what brings it to its configuration.
-func (w *work) proposal(ctx context.Context) (*site, *Proposal, error) {
+// living connects to a cluster that runs.
+func (w *work) living(ctx context.Context) (*site, error) {
 	if err := w.checkMade(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	s, err := w.enter(ctx, "apply", false)
-	if err != nil {
-		return nil, nil, err
+	if err == nil && !s.cluster.Lives() {
+		err = fmt.Errorf("cluster %s does not run: none of its masters has an API server", s.config.Metadata.Name)
+		err = fault.Advise(err, "create it, or finish creating it: kubexm create cluster"+s.Which())
 	}
-	if !s.cluster.Lives() {
-		err := fmt.Errorf("cluster %s does not run: none of its masters has an API server", s.config.Metadata.Name)
-		return nil, nil, fault.Advise(err, "create it, or finish creating it: kubexm create cluster"+s.Which())
-	}
-	graph, err := planned(s.cluster, pipeline.Apply)
-	if err != nil {
-		return nil, nil, err
-	}
-	p, err := s.propose(ctx, graph)
-	return s, p, err
+	return s, err
 }
 
-// propose asks all steps what they would change, and tells why.
-func (s *site) propose(ctx context.Context, graph *plan.ExecutionGraph) (*Proposal, error) {
+// propose finds what brings the cluster to its configuration: it asks all steps what they would change, and tells why.
+func (s *site) propose(ctx context.Context) (*Proposal, error) {
+	graph, err := planned(s.cluster, pipeline.Apply)
+	if err != nil {
+		return nil, err
+	}
 	p := &Proposal{Cluster: s.config.Metadata.Name, ID: s.cluster.ID(), Missing: s.cluster.Missing(), Revision: s.Revision, File: s.back, Changes: []FieldChange{}, Steps: []ProposedStep{}}
 	changes, err := s.changes()
 	if err != nil {

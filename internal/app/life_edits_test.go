@@ -66,6 +66,7 @@ var edits = map[string]change{
 	},
 	"kubelet settings":        {set: `kubernetes: {kubelet: {config: {evictionHard: {memory.available: 500Mi}}}}`, restarts: "kubelet@nodes"},
 	"kubelet arguments":       {set: `kubernetes: {kubelet: {extraArgs: {v: "4"}}}`, restarts: "kubelet@nodes"},
+	"kubelet's processors":    {set: `kubernetes: {kubelet: {config: {cpuManagerPolicy: static, kubeReserved: {cpu: 200m}}}}`, restarts: "kubelet@nodes"},
 	"pods":                    {set: `kubernetes: {maxPods: 50, podPidsLimit: 5000}`, restarts: "kubelet@nodes"},
 	"proxy settings":          {set: `kubernetes: {kubeProxy: {config: {nodePortAddresses: [primary]}}}`, restarts: "kube-proxy@nodes", pods: "-"},
 	"proxy mode ipvs":         {set: `kubernetes: {proxyMode: ipvs}`, restarts: "kube-proxy@nodes", pods: "-"},

@@ -35,15 +35,19 @@ func TestConfirm(t *testing.T) {
 			asked bool
 		}{{"hosts: [{name: node2, labels: {zone: a}}]", false}, {edits["scheduler arguments"].set, true}} {
 			w.configure(edited(t, was, test.set))
-			before, asked := w.snapshot(), false
-			a := w.attempt(t.Context())
-			a.MayRestart = func(context.Context, *app.Proposal) error { asked = true; return errNo }
-			_, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil)
-			if asked != test.asked || errors.Is(err, errNo) != test.asked {
-				t.Errorf("%s: asked %t: %v", test.set, asked, err)
-			}
-			if asked {
-				same(t, "hosts after no", before, w.snapshot())
+			for name, use := range map[string]func(*attempt) error{
+				"apply":  func(a *attempt) error { _, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil); return err },
+				"create": func(a *attempt) error { _, err := a.App.Create(a.ctx, a.Request, a.Observer); return err },
+			} {
+				before, asked := w.snapshot(), false
+				a := w.attempt(t.Context())
+				a.MayRestart = func(context.Context, *app.Proposal) error { asked = true; return errNo }
+				if err := use(a); asked != test.asked || errors.Is(err, errNo) != test.asked {
+					t.Errorf("%s, %s: asked %t: %v", name, test.set, asked, err)
+				}
+				if asked {
+					same(t, "hosts after no", before, w.snapshot())
+				}
 			}
 		}
 	})

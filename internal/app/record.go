@@ -99,3 +99,14 @@ func (w *work) checkUnfinished(pipe string) error {
 	w.notice("resuming %s, begun %s", last.ID, last.Started.Local().Format(time.DateTime))
 	return nil
 }
+
+// completed reports whether a run has made the whole cluster that there is.
+func (w *work) completed() (complete bool, err error) {
+	runs, err := w.records.Runs()
+	for _, r := range runs {
+		if r.Result == "ok" {
+			complete = r.Pipeline != "delete"
+		}
+	}
+	return complete, err
+}

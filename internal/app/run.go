@@ -49,7 +49,7 @@ type Result struct {
 }
 
 // Create makes a cluster, or brings one that is begun or there to what the
-// configuration says: it downloads, builds and installs.
+// configuration says, as Apply does: it downloads, builds and installs.
 func (a *App) Create(ctx context.Context, r Request, o Observer) (*Result, error) {
 	return a.create(ctx, r, o, false)
 }
@@ -70,10 +70,21 @@ func (a *App) create(ctx context.Context, r Request, o Observer, built bool) (*R
 	if err != nil {
 		return nil, err
 	}
-	graph, err := planned(s.cluster, converge)
+	if s.cluster.Lives() {
+		return s.bring(ctx, "create", nil, built)
+	}
+	graph, err := planned(s.cluster, pipeline.Create)
+	if err == nil {
+		err = s.files(built)
+	}
 	if err != nil {
 		return nil, err
 	}
+	return s.configured(s.run(ctx, "create", graph))
+}
+
+// files writes what hosts get to the build directory; built: it must be there.
+func (s *site) files(built bool) error {
 	files, err := render(s.cluster)
 	switch {
 	case err != nil:
@@ -82,10 +93,7 @@ func (a *App) create(ctx context.Context, r Request, o Observer, built bool) (*R
 	case !s.DryRun:
 		_, err = s.writeBuilt(s.cluster, files)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return s.configured(s.run(ctx, "create", graph))
+	return err
 }
 
 // site is a cluster with its hosts: all that is needed to plan and to run.

@@ -16,7 +16,6 @@ const asking = 200 * time.Millisecond
 type apiWatch struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
-	mu     sync.Mutex
 	last   time.Time // when it answered
 	away   time.Duration
 }
@@ -52,15 +51,17 @@ func (w *apiWatch) ask(ctx context.Context, client *kube.Client) {
 		client.Close() // a new connection each time, as new users have
 		one, cancel := context.WithTimeout(ctx, 2*time.Second)
 		at := time.Now()
-		if err := client.APIReady(one); err == nil {
-			w.mu.Lock()
-			if gone := at.Sub(w.last); gone > w.away {
-				w.away = gone
-			}
-			w.last = time.Now()
-			w.mu.Unlock()
-		}
+		err := client.APIReady(one)
 		cancel()
+		if err != nil {
+			at = time.Now()
+		}
+		if ctx.Err() == nil || err == nil { // else the end of the watch is why
+			w.away = max(w.away, at.Sub(w.last))
+		}
+		if err == nil {
+			w.last = time.Now()
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(asking):

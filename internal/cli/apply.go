@@ -28,6 +28,9 @@ Services with a quorum or an endpoint are restarted on one machine at a time, ea
 when all are healthy. Before it restarts anything that runs, it asks for confirmation on
 a terminal; elsewhere --yes is needed.
 
+A run that fails half way counts as applied, too: from then on changes are told against
+its configuration, and the next run finishes them.
+
 PLAN is a file written by kubexm plan apply --out: it is applied only if it is still
 what would be done.
 
@@ -45,7 +48,6 @@ text cannot be restored once another one is applied.`,
 	}
 	format := p.createFlags(cmd)
 	p.revisionFlag(cmd)
-	yes := cmd.Flags().BoolP("yes", "y", false, "do not ask before services are restarted")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var saved *app.Proposal
 		if len(args) > 0 {
@@ -55,7 +57,6 @@ text cannot be restored once another one is applied.`,
 			}
 		}
 		return p.operate(cmd, format.value, func(ctx context.Context, r app.Request, o app.Observer) (*app.Result, error) {
-			o.MayRestart = p.agreement(*yes)
 			return p.app.Apply(ctx, r, o, saved)
 		})
 	}
@@ -68,21 +69,19 @@ func (p *program) revisionFlag(cmd *cobra.Command) {
 	complete(cmd, "revision", p.revisions)
 }
 
-// agreement asks before services are restarted, unless that was agreed to.
-func (p *program) agreement(given bool) func(context.Context, *app.Proposal) error {
-	return func(ctx context.Context, what *app.Proposal) error {
-		switch {
-		case given:
-			return nil
-		case !terminal(p.in):
-			err := fmt.Errorf("applying this to cluster %s restarts services (%s), and there is no terminal to ask on", what.Cluster, restarts(what))
-			return usage(fault.Advise(err, "see what would change with: kubexm plan apply; then add --yes"))
-		}
-		if err := p.writeProposal(p.err, what, false); err != nil {
-			return err
-		}
-		return p.agree(ctx)
+// mayRestart asks before services are restarted, unless that was agreed to.
+func (p *program) mayRestart(ctx context.Context, what *app.Proposal) error {
+	switch {
+	case p.yes:
+		return nil
+	case !terminal(p.in):
+		err := fmt.Errorf("applying this to cluster %s restarts services (%s), and there is no terminal to ask on", what.Cluster, restarts(what))
+		return usage(fault.Advise(err, "see what would change with: kubexm plan apply; then add --yes"))
 	}
+	if err := p.writeProposal(p.err, what, false); err != nil {
+		return err
+	}
+	return p.agree(ctx)
 }
 
 // agree lets the user of a terminal type yes; anything else is a no.

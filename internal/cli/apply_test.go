@@ -41,13 +41,13 @@ func TestProposal(t *testing.T) {
 	}
 }
 
-// TestAgreement has nobody to ask, and somebody who agreed before.
-func TestAgreement(t *testing.T) {
+// TestMayRestart has nobody to ask, and somebody who agreed before.
+func TestMayRestart(t *testing.T) {
 	p := &program{in: strings.NewReader("yes\n")}
-	if err := p.agreement(true)(t.Context(), proposed()); err != nil {
+	if err := (&program{in: p.in, yes: true}).mayRestart(t.Context(), proposed()); err != nil {
 		t.Errorf("agreed: %v", err)
 	}
-	err := p.agreement(false)(t.Context(), proposed())
+	err := p.mayRestart(t.Context(), proposed())
 	if fault.ExitCode(err) != fault.ExitUsage || !strings.Contains(err.Error(), "restarts services (kube-apiserver on node1), and there is no terminal") || !strings.Contains(fault.Advice(err), "--yes") {
 		t.Errorf("without a terminal: %v: %s", err, fault.Advice(err))
 	}

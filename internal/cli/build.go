@@ -62,6 +62,8 @@ exactly what 'kubexm build cluster' wrote. If that is missing, was edited, or wa
 from another configuration or for machines that turn out to be different, it stops
 before anything is touched, and says what differs.
 
+On a cluster that runs it does what 'kubexm apply' does, and asks before anything is restarted.
+
 It needs no internet; with spec.source.offline: true the machines need none either, and
 get the packages of their operating systems from this machine. Run it again at any time:
 it changes only what differs from the configuration.`,

@@ -25,6 +25,7 @@ type program struct {
 	app       app.App
 	request   app.Request
 	rollback  choice
+	yes       bool // services may be restarted
 	quiet     bool
 	noColor   bool
 	answered  bool // JSON was written: the result, or what it is about

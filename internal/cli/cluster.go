@@ -21,7 +21,8 @@ func (p *program) createCommand() *cobra.Command {
 every node is Ready.
 
 Every step checks first and changes only what differs from the configuration: run it
-again at any time, a second run changes nothing. When a step fails, what this run
+again at any time, a second run changes nothing. On a cluster that runs it does what
+'kubexm apply' does, and asks before anything is restarted. When a step fails, what this run
 changed in its task is rolled back; the rest stays, and --resume continues. A worker
 that fails, or goes down, does not keep the others from becoming nodes.
 
@@ -97,8 +98,9 @@ Where no machine at all can be reached, which may be no more than a broken netwo
 	return group
 }
 
-// createFlags adds the flags of commands that make a cluster.
+// createFlags adds the flags of commands that make a cluster, or change one.
 func (p *program) createFlags(cmd *cobra.Command) *choice {
+	cmd.Flags().BoolVarP(&p.yes, "yes", "y", false, "do not ask before services of a running cluster are restarted")
 	cmd.Flags().BoolVar(&p.request.Resume, "resume", false, "continue the last run, which failed or was interrupted")
 	p.skipFlag(cmd)
 	p.missingFlag(cmd)

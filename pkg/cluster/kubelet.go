@@ -58,6 +58,12 @@ func (c *Cluster) KubeletConfig(host string) map[string]any {
 	return merge(conf, k.Kubelet.Config)
 }
 
+// Drains returns the nodes among hosts whose pods must go before their kubelets change, or went for that in a run that was cut off.
+func (c *Cluster) Drains(hosts []string) []string {
+	wanted := runner.Managers(c.Spec.Kubernetes.Kubelet.Config)
+	return slices.DeleteFunc(slices.Clone(hosts), func(h string) bool { return c.FactsOf(h).Managers == wanted && !c.FactsOf(h).Drained })
+}
+
 // ProxyConfig is the KubeProxyConfiguration of all nodes.
 //
 // Facts: https://kubernetes.io/docs/reference/config-api/kube-proxy-config.v1alpha1

@@ -76,7 +76,7 @@ func LiveControlPlane(c *cluster.Cluster, downloads, pushed *plan.Gate) plan.Par
 			),
 		}
 	}
-	etcd := control(downloads.Holds(task.LiveEtcd(c)))
+	etcd := control(downloads.Holds(task.Etcd(c)))
 	return plan.Module{Parts: []plan.Part{configure, etcd, begin, control(downloads.Holds(task.LiveMasters(c, live)), task.APIPort(c)), plan.Parallel{
 		plan.If(!c.Kubeadm(), control(task.RBAC(c))), Addons(c),
 	}}}

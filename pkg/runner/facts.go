@@ -55,6 +55,8 @@ type Facts struct {
 	Env            map[string]string `json:"env"`          // kubexm's own record on the host: cluster=NAME, id=pin of its authority
 	Names          map[string]string `json:"names"`        // in /etc/hosts, and where each leads
 	Servers        []string          `json:"servers"`      // that the kubeconfigs below /etc/kubernetes lead to: "lb.kubexm.local:6443"
+	Managers       string            `json:"managers"`     // how its kubelet gives processors and memory to pods, see Managers
+	Drained        bool              `json:"drained"`      // kubexm took the pods off the node, and has not let them back yet
 	Inventory      []string          `json:"inventory"`    // what kubexm made there, see Inventory; of a host that has none, what its ledger lists
 
 	Tried map[string]string `json:"-"` // addresses that the host tried, and why they are out of reach: see Reach
@@ -200,6 +202,7 @@ func parseFacts(out string) *Facts {
 		Clock: int64(number(first("clock"))), Leftovers: sec["leftovers"], Filled: sec["filled"], Env: keyValues(sec["env"]), Names: map[string]string{},
 		ProductUUID: strings.ToLower(first("product")), Container: strings.TrimPrefix(first("container"), "none"), Enforcing: first("selinux") == "1",
 		Compose: strings.TrimPrefix(first("compose"), "v"), Inventory: inventory(sec["inventory"], sec["ledger"]),
+		Managers: liveManagers(sec["kubelet"]), Drained: first("drained") == "yes",
 	}
 	f.Capabilities, _ = strconv.ParseUint(field(first("caps"), 1), 16, 64)
 	for _, l := range skipFirst(sec["swaps"]) {

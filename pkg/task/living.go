@@ -60,14 +60,14 @@ func listening(c *cluster.Cluster, h string, steps ...step.Step) []step.Step {
 	return slices.Concat([]step.Step{host.PortFree(c)}, steps, host.Forward(c, h, c.APIPort()))
 }
 
-// LiveEtcd keeps the members of etcd that kubexm runs: those that do not run yet start together, those that run change one by
+// Etcd keeps the members of etcd that kubexm runs: those that do not run yet start together, those that run change one by
 // one. The one that leads comes last, after it has handed over.
-func LiveEtcd(c *cluster.Cluster) plan.Part {
+func Etcd(c *cluster.Cluster) plan.Part {
 	if c.Spec.Etcd.Type != v1alpha1.TypeKubexm {
 		return plan.Module{}
 	}
 	fresh, live := c.Split("etcd", c.Etcd())
-	return plan.Module{Parts: []plan.Part{etcdTask(c, fresh), rolling(c, inTurn(c, live, c.Observed.EtcdLeader()), health.EtcdWell, member(c, etcdTask(c, live), health.EtcdWell))}}
+	return plan.Module{Parts: []plan.Part{members(c, fresh), rolling(c, inTurn(c, live, c.Observed.EtcdLeader()), health.EtcdWell, member(c, members(c, live), health.EtcdWell))}}
 }
 
 // member is what changes members of etcd, each when the others are a majority. One that leads hands over before. One that is
@@ -133,23 +133,32 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 	return rolling(c, order, health.Well, plan.Module{Parts: parts})
 }
 
-// LiveNodes keeps runtime, kubelet and kube-proxy of nodes that run: of one at first, then of a quarter at a time. The next
-// ones wait until the kubelets before them are well.
+// LiveNodes keeps runtime, kubelet and kube-proxy of nodes that run: of one at first, then of a quarter at a time, or one by one
+// where they must be drained. The next ones wait until the kubelets before them are well.
 func LiveNodes(c *cluster.Cluster, hosts []string) plan.Part {
+	drains, size := c.Drains(hosts), len(hosts)/4
+	if len(drains) > 0 {
+		size = 1
+	}
 	part := func(hosts []string) plan.Part {
 		programs := []plan.Part{NodePrograms(c, hosts), NodeServices(c, hosts)}
 		if c.Kubeadm() {
 			programs = []plan.Part{KubeadmPrograms(c, hosts)}
 		}
-		return plan.Scope{
+		node := plan.Scope{
 			Name: "node", Part: plan.PerHost(slices.Concat([]plan.Part{Runtime(c, hosts)}, programs)),
 			End: on("healthy", hosts, func(h string) []step.Step { return []step.Step{kubelet.Healthy(c, h)} }),
 		}
+		if away := slices.DeleteFunc(slices.Clone(drains), func(h string) bool { return !slices.Contains(hosts, h) }); len(away) > 0 {
+			node.Begin = on("drain", away, func(h string) []step.Step { return kubelet.Drain(c, h) })
+			node.Finally = on("uncordon", away, func(h string) []step.Step { return []step.Step{kubelet.Uncordon(c, h)} })
+		}
+		return node
 	}
 	first := min(1, len(hosts))
 	return plan.Module{Parts: []plan.Part{
 		plan.Batches{Part: part(hosts[:first])},
-		plan.Batches{Size: len(hosts) / 4, Part: part(hosts[first:])},
+		plan.Batches{Size: size, Part: part(hosts[first:])},
 	}}
 }
 

@@ -79,10 +79,8 @@ func RegistryImages(c *cluster.Cluster, refs []string) plan.Task {
 	return on("images", c.Hosts(v1alpha1.RoleRegistry), func(string) []step.Step { return []step.Step{registry.Images(c, refs)} })
 }
 
-// Etcd runs the members, all at once.
-func Etcd(c *cluster.Cluster) plan.Task { return etcdTask(c, c.Etcd()) }
-
-func etcdTask(c *cluster.Cluster, hosts []string) plan.Task {
+// members runs members of etcd, all at once.
+func members(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("etcd", hosts, func(h string) []step.Step {
 		return []step.Step{etcd.Programs(c, h), etcd.DataDir(c), etcd.MemberCerts(c, h), etcd.Bootstrap(c), etcd.Service(c, h)}
 	})

@@ -36,6 +36,7 @@ type Server struct {
 	Version string                           // git version; empty: "v1.37.0"
 	OnWrite func(*unstructured.Unstructured) // plays the controllers: may set the status of what is about to be stored; nil: Settle
 	Failing func() []string                  // checks that /readyz reports as failing; nil: none
+	Budget  func(pod string) bool            // plays disruption budgets: whether a pod may be evicted; nil: all may
 
 	mu      sync.Mutex
 	kinds   map[schema.GroupVersionResource]kind

@@ -30,6 +30,12 @@ func (s *Server) write(r request) (any, error) {
 		return nil, err
 	}
 	if r.subresource == "eviction" {
+		if s.Budget != nil && !s.Budget(r.name) {
+			return nil, apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
+		}
+		if _, err := s.get(r.ref); err != nil {
+			return nil, err
+		}
 		s.record(r.ref, watch.Deleted, s.objects[r.ref])
 		return metav1.Status{Status: metav1.StatusSuccess}, nil
 	}

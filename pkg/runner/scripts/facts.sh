@@ -44,6 +44,8 @@ grep -oE ' (ovl_fill_super|br_nf_pre_routing|nft_do_chain|ip_vs_in_hook|ip_vs_in
 f=/proc/sys/net/netfilter/nf_conntrack_max; if [ -e $f ] && ! [ -w $f ]; then echo conntrack-fixed; fi
 if [ -e /run/systemd/resolve/resolv.conf ]; then echo resolved; fi
 s clock; date +%s
+s kubelet; cat /var/lib/kubelet/config.yaml 2>/dev/null
+s drained; if [ -e "$S/drained" ]; then echo yes; fi
 s leftovers
 for f in /etc/kubernetes/admin.conf /etc/kubernetes/kubelet.conf /etc/kubernetes/manifests/kube-apiserver.yaml /var/lib/etcd/member /var/lib/kubelet/config.yaml; do
 	if [ -e $f ]; then echo $f; fi

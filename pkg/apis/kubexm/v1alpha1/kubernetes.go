@@ -112,7 +112,8 @@ type Encryption struct {
 // Kubelet configures the kubelet.
 type Kubelet struct {
 	Component
-	// Merged into KubeletConfiguration (kubelet.config.k8s.io/v1beta1) of every node.
+	// Merged into KubeletConfiguration (kubelet.config.k8s.io/v1beta1) of every node. Nodes are drained, one by
+	// one, when the CPU, memory or topology manager changes: their settings count for pods that start later.
 	Config map[string]any `json:"config,omitempty" change:"restart"`
 }
 
