@@ -39,7 +39,7 @@ func (c *Cluster) KubeletConfig(host string) map[string]any {
 		"maxPods": k.MaxPods, "podPidsLimit": k.PodPidsLimit, "rotateCertificates": true,
 	}
 	if vip := plugin.VIPOf(c.Spec); c.Kubeadm() || vip.Pod && c.Host(host).Is(vip.Role) {
-		conf["staticPodPath"] = "/etc/kubernetes/manifests"
+		conf["staticPodPath"] = runner.ManifestDir
 	}
 	if len(k.FeatureGates) > 0 {
 		conf["featureGates"] = k.FeatureGates

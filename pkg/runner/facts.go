@@ -143,10 +143,11 @@ type Route struct {
 	Dev string `json:"dev"`
 }
 
-// Where kubelets keep what is theirs, and programs are put.
+// Where kubelets keep what is theirs and look for static pods, and programs are put.
 const (
-	KubeletDir = "/var/lib/kubelet"
-	BinDir     = "/usr/local/bin"
+	KubeletDir  = "/var/lib/kubelet"
+	ManifestDir = "/etc/kubernetes/manifests"
+	BinDir      = "/usr/local/bin"
 )
 
 // factPaths are the places whose disk space matters on all hosts.

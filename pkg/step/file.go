@@ -92,7 +92,7 @@ func (f Files) change(r *runner.Runner, old map[string]runner.File) *Change {
 	}
 	var restarts []string
 	for _, was := range g.back {
-		if dir, name := path.Split(was.Path); dir == "/etc/kubernetes/manifests/" { // the kubelet's
+		if dir, name := path.Split(was.Path); dir == runner.ManifestDir+"/" { // the kubelet's
 			restarts = append(restarts, strings.TrimSuffix(name, ".yaml"))
 		}
 	}

@@ -111,7 +111,7 @@ func (Init) String() string { return "kubeadm init" }
 // Precheck looks for what a finished kubeadm leaves: its mark, unless somebody has
 // reset the host since. What was there before is not reset when it fails.
 func (i Init) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
-	signs := []string{Done, "/etc/kubernetes/manifests/kube-apiserver.yaml", kubeletPath}
+	signs := []string{Done, runner.ManifestDir + "/kube-apiserver.yaml", kubeletPath}
 	if i.Member != "" {
 		signs = append(signs, i.Member)
 	}

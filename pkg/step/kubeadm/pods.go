@@ -23,7 +23,7 @@ import (
 
 const (
 	patchesDir  = runner.StateDir + "/patches"
-	manifestDir = "/etc/kubernetes/manifests"
+	manifestDir = runner.ManifestDir
 	madeDir     = runner.StateDir + "/manifests" // the manifests as kubeadm made them
 
 	// recordPods keeps what kubeadm has just made, to know later what somebody else has changed.

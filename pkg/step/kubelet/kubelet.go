@@ -10,6 +10,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/plugin"
+	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
 )
 
@@ -49,7 +50,7 @@ func Prepared(c *cluster.Cluster, host string) step.Step {
 
 // Manifests is where kubeadm lets the kubelet look for static pods. It stays when the last of them goes: the kubelet would see
 // that, and pods that come after, up to 20 seconds later (fileCheckFrequency).
-func Manifests() step.Step { return step.Dir{Path: "/etc/kubernetes/manifests", Mode: 0o700} }
+func Manifests() step.Step { return step.Dir{Path: runner.ManifestDir, Mode: 0o700} }
 
 // Config writes the kubelet's configuration, its certificates and its kubeconfig.
 func Config(c *cluster.Cluster, host string) step.Step {

@@ -16,6 +16,9 @@ import (
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
+// podFile is the manifest of kube-vip.
+const podFile = runner.ManifestDir + "/kube-vip.yaml"
+
 const (
 	// leaseName is that of the lease whose holder has the virtual address, which is kube-vip's own.
 	leaseName = "plndr-cp-lock"
@@ -104,6 +107,6 @@ var heldScript string
 
 // held reports whether the host has the virtual address of the kube-vip that it runs.
 func held(ctx context.Context, r *runner.Runner) (bool, error) {
-	out, err := r.Sh(ctx, "POD="+manifests+"kube-vip.yaml\n"+heldScript)
+	out, err := r.Sh(ctx, "POD="+podFile+"\n"+heldScript)
 	return out != "", err
 }

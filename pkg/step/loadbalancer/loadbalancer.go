@@ -11,12 +11,10 @@ import (
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/plugin"
+	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/templates"
 )
-
-// manifests is where the kubelet looks for static pods.
-const manifests = "/etc/kubernetes/manifests/"
 
 // config is the configuration of the proxy that listens on an address of its host.
 func config(c *cluster.Cluster, host, bind string) step.File {
@@ -71,7 +69,7 @@ func Pod(c *cluster.Cluster, host, bind string) step.Step {
 		Command                      []string
 		Port                         int
 	}{p.Name, c.Image(p.Parts[0].Name), templates.Digest(conf.Content), p.Config, p.Pod, c.APIPort()})
-	return step.Files{What: p.Name, List: []step.File{conf, {Path: manifests + p.Name + ".yaml", Content: pod, Mode: 0o600}}}
+	return step.Files{What: p.Name, List: []step.File{conf, {Path: runner.ManifestDir + "/" + p.Name + ".yaml", Content: pod, Mode: 0o600}}}
 }
 
 // Keepalived moves the virtual address between the load balancers.
@@ -140,5 +138,5 @@ func KubeVIP(c *cluster.Cluster, host string) step.Step {
 		Port                                             int
 		ASN                                              int64
 	}{c.Image("kube-vip"), c.Spec.LoadBalancer.VIP, c.Interface(host), k.Mode, c.IP(host), strings.Join(peers, ","), hold, c.APIPort(), k.ASN})
-	return step.File{Path: manifests + "kube-vip.yaml", Content: pod, Mode: 0o600}
+	return step.File{Path: podFile, Content: pod, Mode: 0o600}
 }
