@@ -119,13 +119,14 @@ type changed struct {
 	name, was, is string
 	certs         string
 	end           image
-	nodes         int // of the graph of the change
-	scripts       int // sent to the hosts
+	nodes         int            // of the graph of the change
+	scripts       int            // sent to the hosts
+	commands      map[string]int // run by them on each host
 }
 
 // lead makes the change undisturbed.
 func lead(t *testing.T, name string, parts ...string) changed {
-	c := changed{name: name, was: row(t, name), certs: t.TempDir()}
+	c := changed{name: name, was: row(t, name), certs: t.TempDir(), commands: map[string]int{}}
 	c.is = edited(t, c.was, parts...)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, c.was, "")
@@ -133,12 +134,15 @@ func lead(t *testing.T, name string, parts ...string) changed {
 		w.must(err)
 		scripts := &runnertest.Kill{}
 		for _, h := range w.hosts {
-			h.Kill = scripts
+			h.Kill, h.Cut = scripts, &runnertest.Kill{}
 		}
 		w.configure(c.is)
 		a := w.attempt(t.Context())
 		res, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil)
 		w.must(err)
+		for n, h := range w.hosts {
+			c.commands[n] = int(h.Cut.Count())
+		}
 		c.nodes, c.scripts, c.end = res.Summary.Total, int(scripts.Count()), w.image()
 		w.must(os.CopyFS(c.certs, os.DirFS(filepath.Join(w.dir, name, "certs"))))
 	})
@@ -156,7 +160,7 @@ func (c changed) again(t *testing.T) *world {
 }
 
 // upheavals restart all of a control plane, and all nodes.
-var upheavals = []string{edits["etcd arguments"].set, edits["port of the endpoint"].set, edits["API server arguments"].set, edits["kubelet arguments"].set, edits["first time servers"].set}
+var upheavals = []string{edits["etcd arguments"].set, edits["port of the endpoint"].set, edits["API server arguments"].set, edits["kubelet's processors"].set, edits["first time servers"].set}
 
 // eachLiving tests rows with several masters at some moments of a change.
 func eachLiving(t *testing.T, most map[string]int, last func(changed) int, test func(*testing.T, *world, changed, int)) {
@@ -241,6 +245,70 @@ func TestFaultsLostLiving(t *testing.T) {
 		chronicle.apart(t)
 		c.ends(t, w, false)
 	})
+}
+
+// TestFaultsPowerCutLiving cuts the power of a master or of a worker in the middle of a script of an apply. The host boots, and the
+// next apply ends it.
+func TestFaultsPowerCutLiving(t *testing.T) {
+	powerCutLiving(t, map[string]int{"row7": 20, "row9": 20})
+}
+
+// TestPowerCutLiving does so at a few scripts.
+func TestPowerCutLiving(t *testing.T) {
+	racetest.Slow(t)
+	powerCutLiving(t, map[string]int{"row7": 2, "row9": 2})
+}
+
+func powerCutLiving(t *testing.T, most map[string]int) {
+	eachLiving(t, most, func(c changed) int { return c.commands["node2"] + c.commands["node4"] }, func(t *testing.T, w *world, c changed, m int) {
+		chronicle := w.watched()
+		host := "node2"
+		if m > c.commands[host] {
+			host, m = "node4", m-c.commands[host]
+		}
+		h, a := w.hosts[host], w.attempt(t.Context())
+		h.Cut = &runnertest.Kill{After: int64(m), Then: func() {
+			h.SetDown(true)
+			w.down(h)
+			a.hangUp()
+		}}
+		if _, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil); err == nil {
+			t.Log("it was quicker")
+		}
+		w.unwatched()
+		chronicle.apart(t)
+		h.Reboot()
+		c.ends(t, w, false)
+	})
+}
+
+// TestBrokenParts changes a cluster of which something does not run: it starts, and all is changed.
+func TestBrokenParts(t *testing.T) {
+	racetest.Slow(t)
+	for name, test := range map[string]struct{ row, host, stop, change string }{
+		"an API server, etcd changes":        {"row9", "node2", "kube-apiserver", "etcd arguments"},
+		"an etcd member, API server changes": {"row9", "node2", "etcd", "API server arguments"},
+		"a member of kubeadm's, it changes":  {"row7", "node2", "kubelet", "etcd arguments"},
+		"a kubelet of a master":              {"row7", "node2", "kubelet", "API server arguments"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T) {
+				was := row(t, test.row)
+				w := newWorld(t, was, "")
+				_, err := w.attempt(t.Context()).create()
+				w.must(err)
+				w.sh(test.host, "systemctl stop "+test.stop)
+				is := edited(t, was, edits[test.change].set)
+				w.configure(is)
+				chronicle := w.watched()
+				w.apply()
+				chronicle.apart(t)
+				w.settled()
+				born(t, test.row, is, w.certs(test.row)).same(t, "as if made so", w.image())
+			})
+		})
+	}
 }
 
 // TestLeaderLast changes all members of etcd: the one that leads comes last.
