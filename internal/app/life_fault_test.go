@@ -53,26 +53,28 @@ func TestConfirm(t *testing.T) {
 	})
 }
 
-// argumentsOf is where the arguments of a master's API server are, as a unit or as a static pod.
-func argumentsOf(h *runnertest.Host) string {
-	unit, _ := h.Get("/etc/systemd/system/kube-apiserver.service.d/kubexm-kube-apiserver.conf")
-	pod, _ := h.Get("/etc/kubernetes/manifests/kube-apiserver.yaml")
+// argumentsOf is where the arguments of a host's service are, as a unit or as a static pod.
+func argumentsOf(h *runnertest.Host, service string) string {
+	unit, _ := h.Get("/etc/systemd/system/" + service + ".service.d/kubexm-" + service + ".conf")
+	pod, _ := h.Get("/etc/kubernetes/manifests/" + service + ".yaml")
 	return unit + pod
 }
 
-// TestBadArgument gives API servers an argument with which they do not start: the first one that gets it goes back to what
-// it had, and the others are not touched.
+// TestBadArgument gives API servers, or members of etcd, an argument with which they do not start: the first one that gets it goes
+// back to what it had, and the others are not touched.
 func TestBadArgument(t *testing.T) {
 	racetest.Slow(t)
 	for _, name := range []string{"row7", "row9"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			bubble(t, func(t *testing.T) { badArgument(t, name) })
-		})
+		for service, field := range map[string]string{"kube-apiserver": "kubernetes: {apiServer: %s}", "etcd": "etcd: %s"} {
+			t.Run(name+"/"+service, func(t *testing.T) {
+				t.Parallel()
+				bubble(t, func(t *testing.T) { badArgument(t, name, service, field) })
+			})
+		}
 	}
 }
 
-func badArgument(t *testing.T, name string) {
+func badArgument(t *testing.T, name, service, field string) {
 	const bad = "no-such-flag"
 	was := row(t, name)
 	w := newWorld(t, was, "")
@@ -80,10 +82,10 @@ func badArgument(t *testing.T, name string) {
 	w.must(err)
 	first := w.image()
 	for _, h := range w.hosts {
-		for _, service := range []string{"kube-apiserver.service", "pod kube-apiserver"} {
-			start := h.OnStart[service]
-			h.OnStart[service] = func(h *runnertest.Host) error {
-				if strings.Contains(argumentsOf(h), bad) {
+		for _, process := range []string{service + ".service", "pod " + service} {
+			start := h.OnStart[process]
+			h.OnStart[process] = func(h *runnertest.Host) error {
+				if strings.Contains(argumentsOf(h, service), bad) {
 					return errors.New("unknown flag: --" + bad)
 				}
 				return start(h)
@@ -91,17 +93,17 @@ func badArgument(t *testing.T, name string) {
 		}
 	}
 	chronicle := w.watched()
-	w.configure(edited(t, was, "kubernetes: {apiServer: {extraArgs: {"+bad+": x}}}"))
+	w.configure(edited(t, was, fmt.Sprintf(field, "{extraArgs: {"+bad+": x}}")))
 	a := w.attempt(t.Context())
-	if _, err = a.App.Apply(a.ctx, a.Request, a.Observer, nil); err == nil || !strings.Contains(err.Error(), "kube-apiserver") {
+	if _, err = a.App.Apply(a.ctx, a.Request, a.Observer, nil); err == nil || !strings.Contains(err.Error(), service) {
 		t.Errorf("apply: %v", err)
 	}
 	chronicle.apart(t)
-	if hosts := chronicle.restarts()["kube-apiserver"]; len(hosts) != 1 {
-		t.Errorf("API servers restarted on %v", hosts)
+	if hosts := chronicle.restarts()[service]; len(hosts) != 1 {
+		t.Errorf("restarted on %v", hosts)
 	}
 	for _, m := range []string{"node1", "node2", "node3"} {
-		if strings.Contains(argumentsOf(w.hosts[m]), bad) {
+		if strings.Contains(argumentsOf(w.hosts[m], service), bad) {
 			t.Errorf("%s has the bad argument", m)
 		}
 		if w.servers[m] == nil {

@@ -158,7 +158,7 @@ func (w *world) serve(h *runnertest.Host) error {
 		return api.Dialer(mutual(pair, ca))(context.Background(), "", "")
 	}
 	w.mu.Unlock()
-	port := secured.FindStringSubmatch(argumentsOf(h))
+	port := secured.FindStringSubmatch(argumentsOf(h, "kube-apiserver"))
 	if port == nil {
 		return errors.New("no --secure-port")
 	}
