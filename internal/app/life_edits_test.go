@@ -38,6 +38,8 @@ var (
 	private   = has("roles: [registry]")
 	several   = has("{name: node3, address: 10.0.0.13, roles: [master")
 	balanced  = has("{name: lb1")
+
+	secondMaster = has("{name: node2, address: 10.0.0.12, roles: [master")
 )
 
 // edits are changes of all that can change on a cluster that runs.
@@ -86,7 +88,7 @@ var edits = map[string]change{
 	"validity":                {set: `kubernetes: {certificateValidityDays: 365}`, none: func(c string) bool { return !kubeadmPods(c) }},
 	"releases":                {set: `{runtime: {version: v2.3.3}, network: {flannel: {version: v0.28.8}}}`, restarts: "containerd@nodes"},
 	"release of Harbor":       {set: `registry: {harbor: {version: v2.15.1}}`, on: harbor},
-	"address to log in at":    {set: `hosts: [{name: node2, address: 192.0.2.12, internalAddress: 10.0.0.12}]`, restarts: "*", signs: true},
+	"address to log in at":    {set: `hosts: [{name: node2, address: 192.0.2.12, internalAddress: 10.0.0.12}]`, none: func(c string) bool { return kubeadmPods(c) && !secondMaster(c) }, restarts: "*", signs: true},
 	"other client of etcd":    {set: `etcd: {external: {endpoints: ["https://10.0.0.32:2379"], caFile: ETCD/other.crt, certFile: ETCD/node-other.crt, keyFile: ETCD/node-other.key}}`, on: otherEtcd, restarts: "kube-apiserver@masters"},
 	"registry, by a file":     {set: `registry: {auth: {file.example.com: {username: ops, passwordFrom: {file: ETCD/ca.crt}, caFile: ETCD/ca.crt}}}`},
 	"registry, by a program":  {set: `registry: {auth: {program.example.com: {username: ops, passwordFrom: {exec: echo one}}}}`},

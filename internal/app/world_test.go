@@ -101,7 +101,7 @@ func newWorld(t testing.TB, config, mirrors string) *world {
 			h.Serve(vip+":"+port, func() (net.Conn, error) { return w.shared(port) })
 		}
 	}
-	if strings.Contains(config, externalEtcd) {
+	if strings.Contains(config, ":2379") {
 		w.runEtcd()
 	}
 	return w

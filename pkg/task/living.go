@@ -51,9 +51,10 @@ func Forward(c *cluster.Cluster) plan.Part {
 	return plan.Module{Name: "port", Parts: parts}
 }
 
-// listening are steps that restart what listens for API requests on a host. While the port changes it is reached at the former one,
+// listening are steps that restart what listens for API requests on a host, where another proxy may have listened. While the port changes it is reached at the former one,
 // too, as soon as it listens at the new one.
 func listening(c *cluster.Cluster, h string, steps ...step.Step) []step.Step {
+	steps = append(loadbalancer.Former(c, h), steps...)
 	if c.FormerPorts() == nil {
 		return steps
 	}

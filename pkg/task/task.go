@@ -255,7 +255,7 @@ func LocalProxy(c *cluster.Cluster, hosts []string) plan.Task {
 			detour := append([]step.Step{host.Detour(c, h)}, listening(c, h, pod, step.APIReady{API: c.ProxyAPI()})...)
 			return append(detour, host.Hosts(c, h, ""))
 		default:
-			return []step.Step{pod}
+			return append(loadbalancer.Former(c, h), pod)
 		}
 	})
 }

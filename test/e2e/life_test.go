@@ -120,7 +120,7 @@ func changes(c *cluster) []change {
 		{"the former port of the endpoint", now, []edit{set("loadBalancer.port", 6443)}},
 	}
 	modes, before := balancers(c), first
-	for _, kind := range []string{"off", "haproxy", "kube-vip", "nginx", "kubexm-kh", "own", "kubexm-kn", "off", "kube-vip", first} {
+	for _, kind := range []string{"off", "haproxy", "nginx", "kube-vip", "nginx", "kubexm-kh", "kubexm-kn", "own", "off", "kube-vip", first} {
 		if mode, is := modes[kind]; is && kind != before {
 			limit := max(at(before), at(kind))
 			if kind == "off" || before == "off" {
