@@ -53,6 +53,7 @@ type Host struct {
 	execs   atomic.Int64
 	systemd sync.Mutex // held by each systemctl, but not while hooks run
 	kubelet sync.Mutex // held while static pods are looked after
+	tended  bool       // there is a kubelet that looks after them; guarded by kubelet
 
 	mu       sync.Mutex // guards Commands and what follows
 	log      []string

@@ -187,6 +187,10 @@ var digested = regexp.MustCompile(`name: KUBEXM_DIGEST\n\s+value: "(.*)"`)
 func (h *Host) runPods() {
 	h.kubelet.Lock()
 	defer h.kubelet.Unlock()
+	h.tendPods()
+}
+
+func (h *Host) tendPods() {
 	list, err := h.fs.readDir("/etc/kubernetes/manifests")
 	if err != nil {
 		return
@@ -263,9 +267,18 @@ func (h *Host) losePod(name string) {
 
 // passes lets a moment pass for a kubelet that runs.
 func (h *Host) passes() {
-	if strings.HasPrefix(h.Unit("kubelet"), "active") && !h.down.Load() {
-		h.runPods()
+	h.kubelet.Lock()
+	defer h.kubelet.Unlock()
+	if h.tended && strings.HasPrefix(h.Unit("kubelet"), "active") && !h.down.Load() {
+		h.tendPods()
 	}
+}
+
+// tend says whether there is a kubelet that looks after static pods.
+func (h *Host) tend(is bool) {
+	h.kubelet.Lock()
+	defer h.kubelet.Unlock()
+	h.tended = is
 }
 
 // writeNew writes a file unless it is there, as kubeadm's phases do.
@@ -368,10 +381,14 @@ func startKubelet(h *Host) error {
 	}
 	h.Listen(10250, "kubelet")
 	h.runPods()
+	h.tend(true)
 	return nil
 }
 
-func stopKubelet(h *Host) { h.Listen(10250, "") }
+func stopKubelet(h *Host) {
+	h.tend(false)
+	h.Listen(10250, "")
+}
 
 // startContainerd makes containerd's socket.
 func startContainerd(h *Host) error {
