@@ -129,7 +129,7 @@ func cutOff(t *testing.T, c *cluster) {
 		if e.Host == node2.Name && strings.HasPrefix(e.What, "upload kube") && err == nil && done >= 10 && done < size-10 {
 			once.Do(func() { must(t, the.bed.Cut(t.Context(), node2)) })
 		}
-	}, "create", "cluster", "-o", "json", "--resume")
+	}, "create", "cluster", "--yes", "-o", "json", "--resume")
 	p.wait(t).fails(t, fault.ExitFailed, "node2", "not reachable: no answer in 4s", "resume: ")
 	cancel()
 	must(t, ended())
@@ -149,7 +149,7 @@ func interrupted(t *testing.T, c *cluster) {
 			p.signal(syscall.SIGINT)
 			p.each = nil
 		}
-	}, "create", "cluster", "-o", "json", "--resume")
+	}, "create", "cluster", "--yes", "-o", "json", "--resume")
 	close(started)
 	ended := p.wait(t).fails(t, fault.ExitInterrupted, "letting", "press again to stop at once", "resume: ")
 	if r := ended.result; r == nil || r.Result != "interrupted" || r.Summary.Skipped == 0 {
@@ -168,7 +168,7 @@ func powerCut(t *testing.T, c *cluster) {
 				must(t, the.bed.Poweroff(t.Context(), node2))
 			})
 		}
-	}, "create", "cluster", "-o", "json", "--resume")
+	}, "create", "cluster", "--yes", "-o", "json", "--resume")
 	p.wait(t).fails(t, fault.ExitFailed, "node2", "resume: ")
 	must(t, the.bed.Start(t.Context(), node2))
 }
@@ -180,7 +180,7 @@ func secondRun(t *testing.T, c *cluster) {
 		once.Do(func() {
 			c.create(t).fails(t, fault.ExitFailed, "another kubexm is at work on cluster e2e", "wait until it has ended")
 		})
-	}, "create", "cluster", "-o", "json", "--resume")
+	}, "create", "cluster", "--yes", "-o", "json", "--resume")
 	p.wait(t).ok(t)
 }
 

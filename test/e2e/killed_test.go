@@ -87,7 +87,7 @@ func (c *cluster) killed(t *testing.T, one func(n int, e event) bool, delay time
 		if one(seen, e) {
 			time.AfterFunc(delay, func() { p.signal(syscall.SIGKILL) })
 		}
-	}, append([]string{"create", "cluster", "-o", "json"}, more...)...)
+	}, append([]string{"create", "cluster", "--yes", "-o", "json"}, more...)...)
 	close(started)
 	o := p.wait(t)
 	t.Logf("killed after %.1f s and %s", o.took.Seconds(), last)

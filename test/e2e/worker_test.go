@@ -36,7 +36,7 @@ func TestWorkerDies(t *testing.T) {
 					must(t, the.bed.Poweroff(t.Context(), victim))
 				})
 			}
-		}, "create", "cluster", "-o", "json")
+		}, "create", "cluster", "--yes", "-o", "json")
 		failed := p.wait(t).fails(t, fault.ExitFailed, victim.Name, "resume: ")
 		t.Logf("it ended after %s", failed.took)
 		for _, e := range failed.events {
