@@ -121,10 +121,10 @@ func TestLockTakenOver(t *testing.T) {
 		run := before("kubexm/env", func() {
 			asleep.Store(true)
 			time.Sleep(2 * runner.LockTime)
-			asleep.Store(false)
 			if err := w.hosts["node3"].Runner().Lock(t.Context(), runner.Holder{Token: "other", Who: "a colleague", Known: true, Cluster: "row1"}); err != nil {
 				t.Error(err)
 			}
+			asleep.Store(false)
 			time.Sleep(runner.LockTime / 2)
 		})
 		a.around = func(h *runnertest.Host, ctx context.Context, c connector.Cmd) error {

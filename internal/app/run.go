@@ -83,6 +83,13 @@ func (a *App) create(ctx context.Context, r Request, o Observer, built bool) (*R
 	return s.configured(s.run(ctx, "create", graph))
 }
 
+// site is a cluster with its hosts: all that is needed to plan and to run.
+type site struct {
+	*work
+	*fleet
+	cluster *cluster.Cluster
+}
+
 // files writes what hosts get to the build directory; built: it must be there.
 func (s *site) files(built bool) error {
 	files, err := render(s.cluster)
@@ -94,13 +101,6 @@ func (s *site) files(built bool) error {
 		_, err = s.writeBuilt(s.cluster, files)
 	}
 	return err
-}
-
-// site is a cluster with its hosts: all that is needed to plan and to run.
-type site struct {
-	*work
-	*fleet
-	cluster *cluster.Cluster
 }
 
 // enter connects to the machines and looks whether the cluster may be made of them, or may follow its configuration.

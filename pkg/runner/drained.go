@@ -31,7 +31,7 @@ func (r *Runner) MarkDrained(ctx context.Context, is bool) error {
 // managed are the settings of a kubelet that it follows only for pods which start later, and without what it remembers of the
 // settings before. What is reserved counts where processors or memory are given to single pods.
 //
-// Facts: https://kubernetes.io/docs/tasks/administer-cluster/cpu-management-policies, memory-manager, topology-manager
+// Facts: https://kubernetes.io/docs/tasks/administer-cluster/cpu-management-policies (and memory-manager, topology-manager).
 var (
 	managed = []string{
 		"cpuManagerPolicy", "cpuManagerPolicyOptions", "memoryManagerPolicy", "reservedMemory", "topologyManagerPolicy",
