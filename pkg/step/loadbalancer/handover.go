@@ -53,7 +53,10 @@ func (a Address) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, 
 	if err != nil {
 		return nil, err
 	}
-	holder, err := client.LeaseHolder(ctx, "kube-system", leaseName)
+	holder, err := client.LeaseHolder(kube.Impatient(ctx), "kube-system", leaseName)
+	if fault.IsTransient(err) { // no API server answers: nobody could take over
+		return nil, nil
+	}
 	if err != nil || holder != a.Host {
 		return nil, err
 	}

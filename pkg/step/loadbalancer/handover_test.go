@@ -2,6 +2,7 @@ package loadbalancer_test
 
 import (
 	"crypto/tls"
+	"errors"
 	"net"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/step/loadbalancer"
+	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
 // TestHandOver has a master with the virtual address, a second one whose kube-vip is not ready, and a third one that takes over.
@@ -20,7 +22,8 @@ func TestHandOver(t *testing.T) {
 	c := clustertest.Parse(t, frame+"  loadBalancer: {mode: kube-vip, vip: 10.0.0.100, kubeVip: {interface: eth0}}\n", nil)
 	api, h := kubetest.New(), runnertest.Debian12("node1")
 	dial := api.Dialer(&tls.Config{Certificates: []tls.Certificate{*c.Leaf(c.APIServerCert("node1")).TLS()}})
-	h.Serve("10.0.0.11:6443", func() (net.Conn, error) { return dial(t.Context(), "", "") })
+	serve := func() (net.Conn, error) { return dial(t.Context(), "", "") }
+	h.Serve("10.0.0.11:6443", serve)
 	s := loadbalancer.HandOver(c, "node1", []string{"node2", "node3"})
 	nothing := func(why string) {
 		t.Helper()
@@ -34,6 +37,9 @@ func TestHandOver(t *testing.T) {
 	nothing("without the address")
 	h.SetAddr("dummy0", "10.0.0.100/32")
 	nothing("without a lease")
+	h.Serve("10.0.0.11:6443", func() (net.Conn, error) { return nil, fault.Transient(errors.New("connection refused")) })
+	nothing("without an API server")
+	h.Serve("10.0.0.11:6443", serve)
 
 	client, err := step.Kube(h.Runner(), c.API("node1"))
 	if err != nil {
