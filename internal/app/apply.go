@@ -23,6 +23,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/plugin"
+	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/util/durable"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
@@ -115,8 +116,7 @@ func (a *App) Apply(ctx context.Context, r Request, o Observer, saved *Proposal)
 	return s.bring(ctx, "apply", saved, false)
 }
 
-// bring brings a cluster that runs to its configuration, as Apply says. One that no run has completed yet has nothing that anybody
-// uses: nobody is asked.
+// bring brings a cluster that runs to its configuration, as Apply says. While it is being created, nobody is asked: nobody uses it yet.
 func (s *site) bring(ctx context.Context, name string, saved *Proposal, built bool) (*Result, error) {
 	p := &Proposal{}
 	if !s.DryRun || saved != nil {
@@ -132,7 +132,7 @@ func (s *site) bring(ctx context.Context, name string, saved *Proposal, built bo
 	if err != nil {
 		return nil, err
 	}
-	if len(p.Restarts) > 0 && complete && !s.DryRun {
+	if len(p.Restarts) > 0 && (complete || name == "apply") && !s.DryRun {
 		if s.MayRestart == nil {
 			return nil, errUnasked
 		}
@@ -152,8 +152,8 @@ func (s *site) bring(ctx context.Context, name string, saved *Proposal, built bo
 	}
 	watch := s.watchAPI(ctx, p)
 	res, err := s.configured(s.runSeen(ctx, name, graph, p))
-	if res != nil {
-		res.Away = watch.end()
+	if away := watch.end(); res != nil {
+		res.Away = away
 	}
 	return res, err
 }
@@ -201,6 +201,9 @@ func (s *site) propose(ctx context.Context) (*Proposal, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
+	if err := s.drainable(ctx); err != nil {
+		return nil, err
+	}
 	was := s.before(len(changes) > 0)
 	for i := range graph.Nodes {
 		n := &graph.Nodes[i]
@@ -216,6 +219,22 @@ func (s *site) propose(ctx context.Context) (*Proposal, error) {
 	p.Away = s.away(p.Restarts)
 	p.Hash, err = p.hash(s)
 	return p, err
+}
+
+// drainable refuses to begin where pods of a node that is to be drained would start nowhere else.
+func (s *site) drainable(ctx context.Context) error {
+	_, live := s.cluster.SplitNodes(s.cluster.Nodes())
+	var all []error
+	for _, h := range s.cluster.Drains(live) {
+		client, err := step.Kube(s.hosts[plan.API], s.cluster.AnyAPI())
+		if err == nil {
+			_, err = client.Evictable(kube.Impatient(ctx), h)
+		}
+		if !fault.IsTransient(err) { // the drain itself asks again
+			all = append(all, err)
+		}
+	}
+	return errors.Join(all...)
 }
 
 func (p *Proposal) restart(service, host string) {
@@ -381,9 +400,13 @@ func (s *site) away(restarts []Restart) string {
 	servers := slices.ContainsFunc(restarts, func(r Restart) bool { return slices.Contains([]string{"kube-apiserver", "etcd"}, r.Service) })
 	c := s.cluster
 	vip := plugin.VIPOf(c.Spec)
+	units := []string{vip.Unit}
+	for _, p := range plugin.Proxies() { // one may give way to another
+		units = append(units, p.Unit)
+	}
 	var balancers []string
 	for _, r := range restarts {
-		if slices.Contains([]string{plugin.ProxyOf(c.Spec).Unit, vip.Unit}, r.Service) {
+		if slices.Contains(units, r.Service) {
 			balancers = append(balancers, r.Service)
 		}
 	}

@@ -167,9 +167,16 @@ func (c *Cluster) SplitMasters() (fresh, live []string) {
 	return c.Split(c.mark("kube-apiserver"), c.Masters())
 }
 
-// SplitNodes tells hosts that are no nodes yet from those that are.
+// SplitNodes tells hosts that are no nodes yet from those that are, also where the kubelet has been stopped for a while.
 func (c *Cluster) SplitNodes(hosts []string) (fresh, live []string) {
-	return c.Split(c.mark("kubelet"), hosts)
+	for _, h := range hosts {
+		if f := c.FactsOf(h); f.Runs(c.mark("kubelet")) || f.Drained {
+			live = append(live, h)
+		} else {
+			fresh = append(fresh, h)
+		}
+	}
+	return fresh, live
 }
 
 // mark is what tells that a host has become what it is to be: kubeadm's mark, as it is made in several steps there.

@@ -78,24 +78,35 @@ func (c *Client) evictable(ctx context.Context, node string) (pods []corev1.Pod,
 // Drain evicts the pods of a node and waits until they have ended. What disruption budgets do not let go is asked again until ctx
 // ends.
 func (c *Client) Drain(ctx context.Context, node string) error {
-	for {
-		pods, err := c.evictable(ctx, node)
-		if err != nil || len(pods) == 0 {
-			return err
+	for left := []string(nil); ; {
+		now, err := c.drain(ctx, node)
+		if err == nil && now == nil {
+			return nil
 		}
-		var left []string
-		for i := range pods {
-			why, err := c.evict(ctx, &pods[i])
-			if err != nil {
-				return err
-			}
-			left = append(left, fmt.Sprintf("%s/%s %s", pods[i].Namespace, pods[i].Name, why))
+		if err == nil {
+			left = now
+		}
+		if ctx.Err() == nil && err != nil {
+			return err
 		}
 		if !sleep(ctx, time.Second) {
 			err := fmt.Errorf("draining node %s: %w: %s", node, ctx.Err(), strings.Join(left, "; "))
 			return fault.Advise(err, "see what does not let them go: kubectl get pdb -A, kubectl describe pod")
 		}
 	}
+}
+
+// drain asks all pods of a node once to go, and returns those that have not gone yet, each with the reason.
+func (c *Client) drain(ctx context.Context, node string) (left []string, err error) {
+	pods, err := c.evictable(ctx, node)
+	for i := range pods {
+		why, err := c.evict(ctx, &pods[i])
+		if err != nil {
+			return nil, err
+		}
+		left = append(left, fmt.Sprintf("%s/%s %s", pods[i].Namespace, pods[i].Name, why))
+	}
+	return left, err
 }
 
 // evict asks a pod to go, and returns why it has not gone yet.

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
@@ -115,6 +116,9 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 	}
 	order := inTurn(c, hosts, last...)
 	for _, vip := range plugin.VIPs() {
+		if vip.Pod && vip.Name == plugin.VIPOf(c.Spec).Name && !vip.Holds(c.Spec) {
+			continue // each master is to have the address: the others do not take it over any more
+		}
 		if _, holders := c.Split(vip.Unit, hosts); vip.Pod && holders != nil {
 			master = plan.Scope{Name: "address", Part: master, Begin: on("hand-over", holders, func(h string) []step.Step {
 				others := slices.DeleteFunc(slices.Clone(order), func(other string) bool { return other == h })
@@ -134,9 +138,20 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 	return rolling(c, order, health.Well, plan.Module{Parts: parts})
 }
 
+// left is 0 for a node from which a run that was cut off has taken the pods.
+func left(c *cluster.Cluster, host string) int {
+	if c.FactsOf(host).Drained {
+		return 0
+	}
+	return 1
+}
+
 // LiveNodes keeps runtime, kubelet and kube-proxy of nodes that run: of one at first, then of a quarter at a time, or one by one
 // where they must be drained. The next ones wait until the kubelets before them are well.
 func LiveNodes(c *cluster.Cluster, hosts []string) plan.Part {
+	hosts = slices.SortedStableFunc(slices.Values(hosts), func(a, b string) int { // those that have no pods get them back first
+		return cmp.Compare(left(c, a), left(c, b))
+	})
 	drains, size := c.Drains(hosts), len(hosts)/4
 	if len(drains) > 0 {
 		size = 1

@@ -2,7 +2,6 @@ package kubelet
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/kube"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
-	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 // evicting is how long pods of a node may take to leave it.
@@ -64,7 +62,7 @@ func (d Drained) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, 
 		evicted = []string{"pods (drained)"}
 	}
 	return &step.Change{
-		Diff:     strings.TrimRight(fmt.Sprintf("drain %s: %s", d.Node, human.Names(pods, 20)), ": "),
+		Diff:     strings.Join(append([]string{"drain " + d.Node}, pods...), "\n+ evict "), // which pods is no part of a saved plan
 		Restarts: evicted, Verify: step.Verified,
 		Run: func(ctx context.Context) error {
 			if !cordoned { // by somebody else

@@ -21,6 +21,7 @@ func Former(c *cluster.Cluster, host string) (steps []step.Step) {
 		case slices.Contains(facts.Inventory, "unit "+p.Unit):
 			steps = append(steps, step.Command{
 				What: "stop " + p.Unit, Unless: "! systemctl is-active -q " + p.Unit, Run: "systemctl stop " + p.Unit, Undo: "systemctl start " + p.Unit,
+				Restarts: []string{p.Unit},
 			})
 		case slices.Contains(facts.Inventory, "path "+pod):
 			steps = append(steps, FormerPod{Name: p.Name, Path: pod})
@@ -42,7 +43,7 @@ func (p FormerPod) Precheck(ctx context.Context, r *runner.Runner) (*step.Change
 		return nil, err
 	}
 	return &step.Change{
-		Diff: "stop the pod of " + p.Path,
+		Diff: "stop the pod of " + p.Path, Restarts: []string{p.Name},
 		Run: func(ctx context.Context) error {
 			_, err := r.Sh(ctx, fmt.Sprintf(`rm -f %s
 i=0
