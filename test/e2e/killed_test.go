@@ -103,12 +103,8 @@ func kill(t *testing.T, c *cluster, at int, delay time.Duration) {
 	defer timed(t)()
 	restoreMachines(t)
 	before := the.snapshots(t)
-	killed := c.killed(t, func(n int, _ event) bool { return n == at }, delay)
-	more := []string{"--resume"}
-	if len(killed.events) == 0 {
-		more = nil // nothing was recorded: there is no run to resume
-	}
-	resumed := c.create(t, more...).ok(t)
+	c.killed(t, func(n int, _ event) bool { return n == at }, delay)
+	resumed := c.resume(t, "create", "cluster", "--yes", "-o", "json")
 	t.Logf("resumed in %.1f s: %d of %d steps changed something", resumed.took.Seconds(), resumed.result.Summary.Changed, resumed.result.Summary.Total)
 	if d := stateOf(t, c).differs(undisturbed[c.row]); d != "" {
 		t.Errorf("it is not as an undisturbed one:\n%s", d)

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
 // event is a line of `-o json` that tells of a step.
@@ -143,6 +145,16 @@ func (p *process) wait(t *testing.T) *outcome {
 func (c *cluster) run(t *testing.T, args ...string) *outcome {
 	t.Helper()
 	return c.start(t, nil, args...).wait(t)
+}
+
+// resume goes on with a run that was killed, or runs it again where it had just ended well, or not begun.
+func (c *cluster) resume(t *testing.T, args ...string) *outcome {
+	t.Helper()
+	o := c.run(t, append(args, "--resume")...)
+	if o.code == fault.ExitUsage && strings.Contains(strings.Join(strings.Fields(o.text()), " "), "to resume") {
+		o = c.run(t, args...)
+	}
+	return o.ok(t)
 }
 
 // ok fails the test unless kubexm ended well.

@@ -297,7 +297,6 @@ func (c *cluster) killedLiving(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed(t), 0))
 	const kills = 10
 	w := watch(t, c)
-	resume := ""
 	for n := range kills {
 		if n%5 == 0 {
 			c.change(t, twoSided(n/5)...)
@@ -311,9 +310,8 @@ func (c *cluster) killedLiving(t *testing.T) {
 		if o.code != 0 && o.code != 128+int(syscall.SIGKILL) {
 			t.Fatalf("exit code %d:\n%s", o.code, o.text())
 		}
-		resume = fmt.Sprint("--resume=", o.code != 0)
 	}
-	done := c.run(t, "apply", "--yes", resume, "-o", "json").ok(t)
+	done := c.resume(t, "apply", "--yes", "-o", "json")
 	seen := w.stop(t)
 	t.Logf("resumed in %.1f s, %d steps changed something; %s", done.took.Seconds(), done.result.Summary.Changed, seen)
 	if b := testbed.Rows[c.row-1].Balancer; b != "off" && seen.gap > lease {
