@@ -192,7 +192,7 @@ func (c *cluster) create(t *testing.T, more ...string) *outcome {
 		c.run(t, "preflight", "-o", "json").ok(t) // sees what the machines are like
 		c.run(t, "build", "cluster", "-o", "json").ok(t)
 	}
-	return c.run(t, append([]string{verb, "cluster", "-o", "json"}, more...)...)
+	return c.run(t, append([]string{verb, "cluster", "--yes", "-o", "json"}, more...)...)
 }
 
 // remove takes the cluster off the machines.
