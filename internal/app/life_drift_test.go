@@ -20,6 +20,9 @@ func (w *world) theirs() {
 		h.Put("/etc/theirs.conf", "x\n", 0o600)
 		text, _ := h.Get("/etc/hosts")
 		h.Put("/etc/hosts", text+"192.0.2.99 theirs\n", 0o644)
+		h.AddImage("theirs.example.com/x:1", "sha256:1")
+		_, err := h.Runner().Sh(w.Context(), "/usr/local/bin/ctr -n k8s.io images label theirs.example.com/x:1 io.cri-containerd.pinned=pinned")
+		w.must(err)
 	}
 	w.api.Put(&unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "theirs", "namespace": "kube-system"}, "data": map[string]any{"a": "b"},
@@ -87,11 +90,25 @@ var drifts = map[string]struct {
 	"kubelet configured": {do: func(w *world) {
 		rewrite(w.hosts["node4"], "/var/lib/kubelet/config.yaml", "maxPods: 110", "maxPods: 7")
 	}},
-	"sysctl":               {do: func(w *world) { w.sh("node2", "echo 0 >/proc/sys/net/ipv4/ip_forward") }},
-	"module unloaded":      {do: func(w *world) { w.hosts["node2"].Remove("/etc/modules-load.d/kubexm.conf") }},
-	"hosts edited":         {do: func(w *world) { rewrite(w.hosts["node4"], "/etc/hosts", "10.0.0.12 node2", "10.0.0.77 node2") }},
-	"program replaced":     {do: func(w *world) { w.hosts["node4"].Put("/usr/local/bin/runc", "ELF of somebody else", 0o755) }},
+	"sysctl":           {do: func(w *world) { w.sh("node2", "echo 0 >/proc/sys/net/ipv4/ip_forward") }},
+	"module unloaded":  {do: func(w *world) { w.hosts["node2"].Remove("/etc/modules-load.d/kubexm.conf") }},
+	"hosts edited":     {do: func(w *world) { rewrite(w.hosts["node4"], "/etc/hosts", "10.0.0.12 node2", "10.0.0.77 node2") }},
+	"program replaced": {do: func(w *world) { w.hosts["node4"].Put("/usr/local/bin/runc", "ELF of somebody else", 0o755) }},
+	"image removed":    {do: func(w *world) { w.images("node4", "rm", "/coredns:", "") }},
+	"image unpinned": {do: func(w *world) {
+		w.images("node3", "label", "/pause:", "io.cri-containerd.pinned= kubexm.io/pinned=")
+	}},
 	"certificate replaced": {do: func(w *world) { w.hosts["node2"].Put("/etc/kubernetes/pki/apiserver.crt", "rubbish", 0o644) }},
+}
+
+// images does something to the images of a host that are named so.
+func (w *world) images(host, do, named, args string) {
+	w.Helper()
+	for name := range w.hosts[host].Images() {
+		if strings.Contains(name, named) {
+			w.sh(host, "/usr/local/bin/ctr -n k8s.io images "+do+" "+name+" "+args)
+		}
+	}
 }
 
 func (w *world) deleteObject(kind, name string) {

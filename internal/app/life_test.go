@@ -126,7 +126,7 @@ var differing = []struct {
 }{
 	{joined, "$1"},
 	{regexp.MustCompile(`(?m)^    syncFrequency: 0s\n`), ""},
-	{regexp.MustCompile(`(?m)^    \S*/(flannel|kube-vip|haproxy|nginx):.*\n`), ""}, // the kubelet removes images that nobody uses
+	{regexp.MustCompile(`(?m)^    \S+/\S+:\S+ sha256:\w+\n`), ""}, // the kubelet removes images that nobody uses and nobody pinned
 	{regexp.MustCompile(`(?m)^ +"?(module|sysctl) .*\n`), ""},
 	{regexp.MustCompile(`(?m)^(modules:|sysctl ).*\n`), ""},
 	{regexp.MustCompile(`(?m)^/var/lib/kubexm/before.*d[rwx-]{9} .*\n`), ""},

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -111,7 +112,8 @@ func ctr(c *Call) int {
 				c.Printf("%s\n", name)
 				continue
 			}
-			c.Printf("%s application/vnd.oci.image.manifest.v1+json %s 1.0 MiB linux/amd64 io.cri-containerd.image=managed\n", name, images[name])
+			digest, labels, _ := strings.Cut(images[name], " ")
+			c.Printf("%s application/vnd.oci.image.manifest.v1+json %s 1.0 MiB linux/amd64 %s\n", name, digest, cmp.Or(labels, "-"))
 		}
 		return 0
 	case "import":
@@ -123,6 +125,11 @@ func ctr(c *Call) int {
 			return status
 		}
 		return c.importImages(b)
+	case "label":
+		if len(args) < 4 {
+			return c.Unknown()
+		}
+		return c.labelImage(args[2], args[3:])
 	case "rm":
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -133,6 +140,31 @@ func ctr(c *Call) int {
 		return 0
 	}
 	return c.Unknown()
+}
+
+// labelImage gives an image labels, and takes those from it whose new value is empty.
+func (c *Call) labelImage(name string, add []string) int {
+	c.mu.Lock()
+	image, is := c.images()[name]
+	digest, text, _ := strings.Cut(image, " ")
+	labels := map[string]string{}
+	for _, l := range append(strings.Split(text, ","), add...) {
+		if key, value, _ := strings.Cut(l, "="); value != "" {
+			labels[key] = l
+		} else {
+			delete(labels, key)
+		}
+	}
+	if text = strings.Join(slices.Sorted(maps.Values(labels)), ","); is {
+		c.setImage(name, strings.TrimSpace(digest+" "+text))
+	}
+	c.mu.Unlock()
+	if !is {
+		return c.Failf(1, "ctr: image %q: not found", name)
+	}
+	c.Printf("%s\n", text)
+	c.changed("label %s %s", name, text)
+	return 0
 }
 
 // importImages reads an OCI archive as containerd does: each manifest of its
@@ -242,19 +274,25 @@ func (h *Host) AddPod(id string) {
 func (h *Host) AddImage(name, digest string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.setImage(name, digest)
+	_, labels, _ := strings.Cut(h.images()[name], " ")
+	h.setImage(name, strings.TrimSpace(digest+" "+labels))
 }
 
 // Images maps the images of the container runtime to their digests.
 func (h *Host) Images() map[string]string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.images()
+	images := h.images()
+	for name, image := range images {
+		images[name], _, _ = strings.Cut(image, " ")
+	}
+	return images
 }
 
-// database is the file in which the container runtime keeps its images: "name digest" lines.
+// database is the file in which the container runtime keeps its images: "name digest labels" lines.
 const database = "/var/lib/containerd/images"
 
+// images maps the images to their digests and labels.
 func (h *Host) images() map[string]string {
 	images := map[string]string{}
 	text, err := h.fs.read(database)
@@ -262,17 +300,17 @@ func (h *Host) images() map[string]string {
 		return images // there are none yet
 	}
 	for _, l := range splitLines(text) {
-		name, digest, _ := strings.Cut(l, " ")
-		images[name] = digest
+		name, image, _ := strings.Cut(l, " ")
+		images[name] = image
 	}
 	return images
 }
 
-// setImage adds an image, or removes it where digest is empty. The caller holds h.mu.
-func (h *Host) setImage(name, digest string) {
+// setImage adds an image, a digest with labels, or removes it where that is empty. The caller holds h.mu.
+func (h *Host) setImage(name, image string) {
 	images := h.images()
-	images[name] = digest
-	if digest == "" {
+	images[name] = image
+	if image == "" {
 		delete(images, name)
 	}
 	var b strings.Builder

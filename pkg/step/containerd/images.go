@@ -21,7 +21,14 @@ import (
 
 const transferTimeout = 30 * time.Minute
 
-// Images ensures that containerd has images of the store, under their names.
+// Labels of an image in containerd. The kubelet does not collect a pinned one as garbage, however full its disk
+// (https://kep.k8s.io/2040): without a registry it could not come back. The other label says that kubexm pinned it.
+const (
+	pinned   = "io.cri-containerd.pinned"
+	pinnedBy = "kubexm.io/pinned"
+)
+
+// Images ensures that containerd has images of the store, under their names, and keeps them: they are pinned. Those it needed before are not any more.
 type Images struct {
 	Names []string
 	Arch  string
@@ -48,27 +55,69 @@ func (i Images) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, e
 			want[n] = append(want[n], digest)
 		}
 	}
-	out, err := r.Sh(ctx, BinDir+"/ctr -n k8s.io images ls | { read -r _; while read -r name type digest _; do echo \"$name $digest\"; done; }")
+	out, err := r.Sh(ctx, BinDir+"/ctr -n k8s.io images ls | { read -r _; while read -r name type digest more; do echo \"$name $digest $more\"; done; }")
 	if err != nil {
 		return nil, fmt.Errorf("listing containerd's images: %w", err)
 	}
+	missing, pin, unpin := slices.Clone(i.Names), slices.Clone(i.Names), []string(nil)
 	for l := range strings.SplitSeq(out, "\n") {
-		if name, digest, ok := strings.Cut(l, " "); ok && slices.Contains(want[name], digest) {
-			delete(want, name)
+		name, rest, _ := strings.Cut(l, " ")
+		digest, labels, _ := strings.Cut(rest, " ")
+		has := func(s string) bool { return s == name }
+		switch kept := strings.Contains(labels, pinnedBy+"=yes"); {
+		case slices.Contains(want[name], digest):
+			missing = slices.DeleteFunc(missing, has)
+			if kept {
+				pin = slices.DeleteFunc(pin, has)
+			}
+		case kept && want[name] == nil:
+			unpin = append(unpin, name)
 		}
 	}
-	if len(want) == 0 {
+	var diff []string
+	for _, n := range pin {
+		if slices.Contains(missing, n) {
+			n += " (missing)"
+		}
+		diff = append(diff, "+ "+n)
+	}
+	for _, n := range unpin {
+		diff = append(diff, "- "+n)
+	}
+	if diff == nil {
 		return nil, nil
 	}
-	missing := slices.DeleteFunc(slices.Clone(i.Names), func(n string) bool { return want[n] == nil })
 	bring := i.load
 	if i.Pull {
 		bring = i.pull
 	}
 	return &step.Change{
-		Diff: "+ " + strings.Join(missing, "\n+ "),
-		Run:  func(ctx context.Context) error { return bring(ctx, r, missing) },
+		Diff: strings.Join(diff, "\n"),
+		Run: func(ctx context.Context) error {
+			if len(missing) > 0 {
+				if err := bring(ctx, r, missing); err != nil {
+					return err
+				}
+			}
+			return mark(ctx, r, pin, unpin)
+		},
 	}, nil
+}
+
+// mark pins images, and leaves others to the kubelet.
+func mark(ctx context.Context, r *runner.Runner, pin, unpin []string) error {
+	const label = BinDir + "/ctr -n k8s.io images label %s " + pinned + "=%s " + pinnedBy + "=%s >/dev/null\n"
+	var script strings.Builder
+	for _, n := range pin {
+		fmt.Fprintf(&script, label, n, "pinned", "yes")
+	}
+	for _, n := range unpin { // a label without a value goes
+		fmt.Fprintf(&script, label, n, "", "")
+	}
+	if _, err := r.Sh(ctx, "set -e\n"+script.String()); err != nil {
+		return fmt.Errorf("pinning images: %w", err)
+	}
+	return nil
 }
 
 // load streams the images to containerd as one archive, without a file on the host.
