@@ -31,7 +31,7 @@ A machine that cannot be reached stops the run before anything is touched. With
 when they are back to add them. Once the cluster runs, masters, etcd members and
 load balancers can be left out, too, as long as the others can do without them.
 
-The first Ctrl-C lets running steps finish, the second stops at once.`,
+The first Ctrl-C lets running steps finish, and machines whose services are being changed; the second stops at once.`,
 		Example: `  kubexm create cluster --name prod
   kubexm create cluster -f cluster.yaml --dry-run
   kubexm create cluster --name prod --resume

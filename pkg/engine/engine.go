@@ -45,7 +45,7 @@ const (
 type Engine struct {
 	Hosts     func(name string) (*runner.Runner, error)
 	Sink      func(Event)     // called for one event at a time; the run waits for it
-	Stop      <-chan struct{} // closed: let what runs finish, start nothing more but Finally of scopes that have begun; nil: never
+	Stop      <-chan struct{} // closed: let what runs finish, start nothing more but what is left of scopes in which something has changed, and Finally; nil: never
 	DryRun    bool            // only look
 	Rollback  Rollback
 	LookAhead bool // precheck all nodes side by side but those around scopes, and run only those that differ or come after a change
@@ -102,7 +102,7 @@ type run struct {
 	running   int // goroutines
 	left      int // nodes that have not ended
 	done      chan result
-	stopped   bool           // start nothing more but what is in a Finally
+	stopped   bool           // start nothing more but what is left of scopes in which something has changed, and Finally
 	cut       bool           // nor that
 	stopLooks func()         // ends looks ahead
 	clock     int            // counts changes
@@ -245,8 +245,7 @@ func (r *run) take(ctx context.Context, d result) {
 		r.release(r.slots(d.i))
 		r.nodes[d.i].out = d.out
 		if d.changed {
-			r.clock++
-			r.nodes[d.i].changed = r.clock
+			r.change(d.i)
 		}
 		if !r.held(ctx, d.i) {
 			r.ended(d.i)

@@ -30,6 +30,7 @@ type scope struct {
 	waiting []int // nodes that wait for the decision
 	entered bool  // a node of it has been run, or found right
 	since   int   // tick when it was entered
+	changed bool  // a node of it has changed something
 }
 
 func (r *run) prepareScopes() error {
@@ -89,6 +90,15 @@ func (r *run) enter(i int) {
 		if sc := &r.scopes[s]; !sc.entered {
 			sc.entered, sc.since = true, r.ticks
 		}
+	}
+}
+
+// change notes a change of a node.
+func (r *run) change(i int) {
+	r.clock++
+	r.nodes[i].changed = r.clock
+	for s := r.nodes[i].scope; s >= 0; s = r.scopes[s].parent {
+		r.scopes[s].changed = true
 	}
 }
 

@@ -121,7 +121,7 @@ func TestScope(t *testing.T) {
 		"what is before fails":         {before: broken, want: all("failed", "skipped", "skipped", "skipped", "skipped", "skipped")},
 		"stopped before":               {before: task("before", []string{"a"}, act{Name: "x", Run: takes(time.Second)}), stop: time.Second / 2, want: all("changed", "skipped", "skipped", "skipped", "skipped", "skipped")},
 		"stopped while it is decided":  {stop: time.Second / 2, want: all("ok", "skipped", "skipped", "skipped", "skipped", "skipped")},
-		"stopped within":               {stop: 3 * time.Second / 2, want: all("ok", "changed", "skipped", "skipped", "changed", "skipped"), order: []string{"begin@a", "finally@a"}},
+		"stopped within":               {stop: 3 * time.Second / 2, want: all("ok", "changed", "changed", "changed", "changed", "skipped"), order: []string{"begin@a", "part@a", "end@a", "finally@a"}},
 		"cancelled within":             {stop: 5 * time.Second / 2, cancel: true, want: all("ok", "failed", "skipped", "skipped", "skipped", "skipped"), order: []string{"begin@a"}},
 		"dry, nothing to change":       {done: []string{"part@a", "finally@a"}, engine: engine.Engine{DryRun: true}, want: all("ok", "ok", "ok", "ok", "ok", "ok")},
 		"dry, something to change":     {done: []string{"finally@a"}, engine: engine.Engine{DryRun: true}, want: all("ok", "pending", "pending", "pending", "ok", "ok")},

@@ -12,7 +12,7 @@ func (r *run) settle(i int) bool {
 		st.out = r.pass(i, failed, others)
 		r.ended(i)
 		return true
-	case others || r.stopped && (st.finally < 0 || r.cut) || r.givenUp(i):
+	case others || r.halted(i) || r.givenUp(i):
 		st.out = blocked
 	case failed > 0 || r.gone(i):
 		st.out = bad
@@ -42,6 +42,18 @@ func (r *run) failures(i int) (failed int, others bool) {
 		}
 	}
 	return failed, others
+}
+
+// halted reports whether a stop keeps a node from running. What has begun to change a scope goes on to its end, unless the run is cut off.
+func (r *run) halted(i int) bool {
+	if !r.stopped || r.cut || r.nodes[i].finally >= 0 {
+		return r.cut
+	}
+	s := r.nodes[i].scope
+	for s >= 0 && !r.scopes[s].changed {
+		s = r.scopes[s].parent
+	}
+	return s < 0
 }
 
 // gone reports whether the node's host is left alone. Finally of a scope is about hosts that failed in it, too.
@@ -114,8 +126,7 @@ func (r *run) finish(i int, ev Event) {
 	r.emit(n, ev)
 	st.out = good
 	if ev.Status == Pending {
-		r.clock++
-		st.changed = r.clock
+		r.change(i)
 	}
 	r.ended(i)
 }
