@@ -48,7 +48,7 @@ func (c SSHConfig) unreachable(ctx context.Context, err error) error {
 	if final {
 		return err
 	}
-	return fault.Transient(err)
+	return fault.Away(err)
 }
 
 // handshakeError explains why the machine was reached and still not entered.
@@ -64,12 +64,12 @@ func (c SSHConfig) handshakeError(ctx context.Context, err error, a *auth, k *ho
 	case strings.Contains(err.Error(), "unable to authenticate"), strings.Contains(err.Error(), "Too many authentication failures"):
 		err = a.refused()
 	case errors.Is(context.Cause(ctx), errTimeout):
-		err = fault.Transient(fault.Advise(fmt.Errorf("%w: no SSH login in %v", ErrUnreachable, c.ConnectTimeout),
+		err = fault.Away(fault.Advise(fmt.Errorf("%w: no SSH login in %v", ErrUnreachable, c.ConnectTimeout),
 			"check the machine's load and that it is sshd which answers there"))
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	default:
-		err = fault.Transient(fault.Advise(fmt.Errorf("%w: %w", ErrUnreachable, err),
+		err = fault.Away(fault.Advise(fmt.Errorf("%w: %w", ErrUnreachable, err),
 			"check that it is sshd which answers there, and its limits (MaxStartups)"))
 	}
 	return fmt.Errorf("connecting to %s: %w", c, err)

@@ -37,7 +37,7 @@ func (l *liveConn) watch(c *conn) {
 			if silent {
 				err = fmt.Errorf("no sign of life for %v", misses*c.cfg.KeepAlive)
 			}
-			c.cause = fault.Transient(fault.Advise(fmt.Errorf("connection to %s lost: %w", c.cfg, err),
+			c.cause = fault.Away(fault.Advise(fmt.Errorf("connection to %s lost: %w", c.cfg, err),
 				"check that the machine is up and the network to it is steady"))
 			return
 		case <-tick.C:

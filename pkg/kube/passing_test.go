@@ -371,3 +371,31 @@ func TestReasonsOnRealServer(t *testing.T) {
 	}
 	t.Log(err)
 }
+
+// TestWaitThroughDeadMachine waits for a node by way of a machine that is away for a while, and then for good.
+func TestWaitThroughDeadMachine(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *kubetest.Server, _ *Client, access Access) {
+		start, dial := time.Now(), access.Dial
+		access.Patience = 30 * time.Second
+		access.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if up := time.Since(start); up < 20*time.Second || up > 50*time.Second && up < 60*time.Second {
+				conn, err := dial(ctx, network, addr)
+				if err == nil {
+					time.AfterFunc(10*time.Second, func() { _ = conn.Close() })
+				}
+				return conn, err
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(5 * time.Second):
+			}
+			return nil, fault.Away(errors.New("node4 is not reachable"))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		err := client(t, access).WaitNodeReady(ctx, "node9")
+		if took := time.Since(start); !fault.IsAway(err) || !fault.IsTransient(err) || took < 2*time.Minute || took > 3*time.Minute {
+			t.Errorf("after %s: %v", took, err)
+		}
+	})
+}

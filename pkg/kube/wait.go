@@ -149,6 +149,10 @@ func object(apiVersion, kind, name string) *unstructured.Unstructured {
 	return o
 }
 
+// mostAway is how long a wait goes on while the machine through which the API server is reached is away. A connection that was only cut is made again
+// before.
+const mostAway = time.Minute
+
 // wait follows an object until judge is content, through losses of the server. When
 // time runs out the error tells what was seen last, and a little of the time is
 // kept to ask why.
@@ -161,6 +165,7 @@ func (c *Client) wait(ctx context.Context, doing string, obj *unstructured.Unstr
 	}
 	seen := "it has not been seen"
 	pause := 100 * time.Millisecond
+	var away time.Time // since when the machine through which the server is reached cannot be reached itself
 	for {
 		start, turn := time.Now(), c.servers.turn.Load()
 		done, err := c.follow(waiting, obj, func(live *unstructured.Unstructured) (done bool, err error) {
@@ -170,11 +175,18 @@ func (c *Client) wait(ctx context.Context, doing string, obj *unstructured.Unstr
 		switch {
 		case done:
 			return nil
+		case fault.IsAway(err) && !away.IsZero() && time.Since(away) > mostAway:
+			return fmt.Errorf("%s: %w", doing, err)
 		case err != nil && waiting.Err() == nil && !transient(err) && !errors.Is(err, context.DeadlineExceeded): // that is a server that hangs
 			return explain(fmt.Errorf("%s: %w%s", doing, err, c.why(ctx, obj)))
 		case err != nil && !errors.Is(err, waiting.Err()):
 			seen = err.Error()
 			c.servers.next(turn)
+		}
+		if !fault.IsAway(err) {
+			away = time.Time{}
+		} else if away.IsZero() {
+			away = start
 		}
 		if time.Since(start) > time.Second { // it was reached: not the time to slow down
 			pause = 100 * time.Millisecond

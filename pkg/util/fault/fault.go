@@ -85,6 +85,24 @@ func IsTransient(err error) bool {
 	return errors.As(err, &t)
 }
 
+type away struct{ error }
+
+func (e away) Unwrap() error { return e.error }
+
+// Away marks err as one of a machine that cannot be reached, or not any more. Trying again may cure it.
+func Away(err error) error {
+	if err == nil {
+		return nil
+	}
+	return Transient(away{err})
+}
+
+// IsAway reports whether err or an error it wraps is marked Away.
+func IsAway(err error) bool {
+	var a away
+	return errors.As(err, &a)
+}
+
 type coded struct {
 	error
 	code int
