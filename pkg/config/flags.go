@@ -9,7 +9,10 @@ import (
 	"unicode"
 )
 
-// own lists what kubexm sets itself, so that the user must not: flags, and
+// drainedFor begins the fields whose change needs a node without pods, which runner.Managers knows.
+const drainedFor = "spec.kubernetes.kubelet.config."
+
+// own lists what kubexm sets itself, or must see in a field, so that the user must not: flags, and
 // fields of the kubelet's and kube-proxy's configuration. Behind the name
 // stands the field to use instead, where there is one.
 var own = map[string]map[string]string{
@@ -48,6 +51,12 @@ var own = map[string]map[string]string{
 		"max-pods": "spec.kubernetes.maxPods", "node-ip": "spec.hosts[].internalAddress",
 		"node-labels": "spec.hosts[].labels", "pod-max-pids": "spec.kubernetes.podPidsLimit",
 		"register-with-taints": "spec.hosts[].taints",
+
+		"cpu-manager-policy": drainedFor + "cpuManagerPolicy", "cpu-manager-policy-options": drainedFor + "cpuManagerPolicyOptions",
+		"kube-reserved": drainedFor + "kubeReserved", "memory-manager-policy": drainedFor + "memoryManagerPolicy",
+		"reserved-cpus": drainedFor + "reservedSystemCPUs", "reserved-memory": drainedFor + "reservedMemory",
+		"system-reserved": drainedFor + "systemReserved", "topology-manager-policy": drainedFor + "topologyManagerPolicy",
+		"topology-manager-policy-options": drainedFor + "topologyManagerPolicyOptions", "topology-manager-scope": drainedFor + "topologyManagerScope",
 	},
 	"spec.kubernetes.kubelet.config": {
 		"apiVersion": "", "cgroupDriver": "", "clusterDNS": "",
@@ -122,6 +131,8 @@ func (k *checker) refuseOwn(path string, keys []string) {
 	for _, key := range keys {
 		instead, found := own[path][dashed(key)]
 		switch {
+		case strings.HasPrefix(instead, drainedFor):
+			k.fail(fmt.Sprintf("%s[%s]", path, key), "", "use %s: nodes are drained when that changes", instead)
 		case found && instead != "":
 			k.fail(fmt.Sprintf("%s[%s]", path, key), "", "is set by kubexm; use %s", instead)
 		case found:
