@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/engine"
@@ -224,16 +226,23 @@ func (s *site) propose(ctx context.Context) (*Proposal, error) {
 // drainable refuses to begin where pods of a node that is to be drained would start nowhere else.
 func (s *site) drainable(ctx context.Context) error {
 	_, live := s.cluster.SplitNodes(s.cluster.Nodes())
-	var all []error
-	for _, h := range s.cluster.Drains(live) {
-		client, err := step.Kube(s.hosts[plan.API], s.cluster.AnyAPI())
-		if err == nil {
-			_, err = client.Evictable(kube.Impatient(ctx), h)
-		}
-		if !fault.IsTransient(err) { // the drain itself asks again
-			all = append(all, err)
-		}
+	drains := s.cluster.Drains(live)
+	var asks errgroup.Group
+	asks.SetLimit(32)
+	all := make([]error, len(drains))
+	for i, h := range drains {
+		asks.Go(func() error {
+			client, err := step.Kube(s.hosts[plan.API], s.cluster.AnyAPI())
+			if err == nil {
+				_, err = client.Evictable(kube.Impatient(ctx), h)
+			}
+			if !fault.IsTransient(err) { // the drain itself asks again
+				all[i] = err
+			}
+			return nil
+		})
 	}
+	_ = asks.Wait() // their errors are in all
 	return errors.Join(all...)
 }
 

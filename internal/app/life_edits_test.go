@@ -100,6 +100,7 @@ var edits = map[string]change{
 	"balancer none":           {set: `loadBalancer: {enabled: false}`, restarts: "*", on: several},
 	"balancer kube-vip":       {set: "loadBalancer: {mode: kube-vip, kubeVip: {interface: eth0}, vip: " + vip + "}", restarts: "*", on: several, signs: true},
 	"balancer kube-vip, BGP":  {set: "loadBalancer: {mode: kube-vip, kubeVip: {mode: bgp, asn: 65001, peers: [{address: 10.0.0.1, asn: 65000, holdTime: 10s}]}, vip: " + vip + "}", restarts: "*", on: several, signs: true},
+	"balancer's address":      {set: "loadBalancer: {vip: 10.0.0.101}", on: func(c string) bool { return strings.Contains(c, "vip: "+vip) }, restarts: "*", signs: true},
 	"balancer of HAProxy":     {set: "loadBalancer: {mode: external, external: {type: kubexm-kh}, vip: " + vip + "}", restarts: "*", on: balanced},
 	"balancer of nginx":       {set: "loadBalancer: {mode: external, external: {type: kubexm-kn}, vip: " + vip + "}", restarts: "*", on: balanced},
 	"credentials":             {set: `global: {user: ops}`, none: func(string) bool { return true }},

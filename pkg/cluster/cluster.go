@@ -330,8 +330,8 @@ func (c *Cluster) Interface(host string) string {
 	return ""
 }
 
-// HostWith is the host that was found to have an address; empty: none.
-func (c *Cluster) HostWith(ip string) string {
+// hostWith is the host that was found to have an address; empty: none.
+func (c *Cluster) hostWith(ip string) string {
 	for _, h := range c.Hosts() {
 		for _, i := range c.FactsOf(h).Interfaces {
 			if slices.ContainsFunc(i.Addresses, func(a string) bool { return strings.HasPrefix(a, ip+"/") }) {

@@ -9,6 +9,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/runner"
 )
@@ -38,7 +39,7 @@ func (c *Cluster) KubeletConfig(host string) map[string]any {
 		"containerRuntimeEndpoint": plugin.RuntimeOf(c.Spec).Endpoint(), "healthzBindAddress": "127.0.0.1", "healthzPort": 10248,
 		"maxPods": k.MaxPods, "podPidsLimit": k.PodPidsLimit, "rotateCertificates": true,
 	}
-	if vip := plugin.VIPOf(c.Spec); c.Kubeadm() || vip.Pod && c.Host(host).Is(vip.Role) {
+	if c.Kubeadm() || c.Host(host).Is(v1alpha1.RoleMaster) { // kube-vip may come and go: a kubelet without a path would leave its pod behind
 		conf["staticPodPath"] = runner.ManifestDir
 	}
 	if len(k.FeatureGates) > 0 {

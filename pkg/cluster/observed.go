@@ -14,6 +14,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/etcd"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/plugin"
+	"github.com/kubexm/kubexm/pkg/runner"
 )
 
 // Observed is how a cluster was found at one look; its zero value says that nobody has looked. Texts that come
@@ -152,8 +153,12 @@ func (o Observed) BrokenAPI() (hosts []string) {
 
 // Split tells the hosts on which a service does not run yet, as far as is known, from those on which it does.
 func (c *Cluster) Split(service string, hosts []string) (fresh, live []string) {
+	return c.split(hosts, func(f *runner.Facts) bool { return f.Runs(service) })
+}
+
+func (c *Cluster) split(hosts []string, lives func(*runner.Facts) bool) (fresh, live []string) {
 	for _, h := range hosts {
-		if c.FactsOf(h).Runs(service) {
+		if lives(c.FactsOf(h)) {
 			live = append(live, h)
 		} else {
 			fresh = append(fresh, h)
@@ -169,14 +174,7 @@ func (c *Cluster) SplitMasters() (fresh, live []string) {
 
 // SplitNodes tells hosts that are no nodes yet from those that are, also where the kubelet has been stopped for a while.
 func (c *Cluster) SplitNodes(hosts []string) (fresh, live []string) {
-	for _, h := range hosts {
-		if f := c.FactsOf(h); f.Runs(c.mark("kubelet")) || f.Drained {
-			live = append(live, h)
-		} else {
-			fresh = append(fresh, h)
-		}
-	}
-	return fresh, live
+	return c.split(hosts, func(f *runner.Facts) bool { return f.Runs(c.mark("kubelet")) || f.Drained })
 }
 
 // mark is what tells that a host has become what it is to be: kubeadm's mark, as it is made in several steps there.
@@ -281,6 +279,39 @@ func (c *Cluster) Moved() []string {
 		at := c.LedTo(h)
 		return at == "" || at == c.EndpointIP(h) && c.FormerNames(h) == nil
 	})
+}
+
+// Readdressed returns the hosts on which the name of the endpoint leads to a virtual address that is exchanged for another one: what holds
+// it stays, and gives it up before it takes the other.
+func (c *Cluster) Readdressed() []string {
+	vip := plugin.VIPOf(c.Spec)
+	if _, holders := c.Split(vip.Unit, c.Hosts(vip.Role)); holders == nil {
+		return nil
+	}
+	return slices.DeleteFunc(c.Moved(), func(h string) bool { return c.SharedBefore(h) == "" })
+}
+
+// VIPHolder is the host that was found to have the virtual address, or the one that was it before; empty: none.
+func (c *Cluster) VIPHolder() string {
+	addresses := []string{c.Spec.LoadBalancer.VIP}
+	for _, h := range c.Moved() {
+		addresses = append(addresses, c.SharedBefore(h))
+	}
+	for _, a := range slices.Compact(addresses) {
+		if h := c.hostWith(a); a != "" && h != "" {
+			return h
+		}
+	}
+	return ""
+}
+
+// SharedBefore is the virtual address to which the name of the endpoint leads on a host now, but is not to lead; empty: there is none.
+func (c *Cluster) SharedBefore(host string) string {
+	at := c.LedTo(host)
+	if at == c.EndpointIP(host) || at == "127.0.0.1" || slices.ContainsFunc(c.Masters(), func(m string) bool { return c.IP(m) == at }) {
+		return ""
+	}
+	return at
 }
 
 // Lives reports whether the cluster runs: whether some master is one.

@@ -114,11 +114,10 @@ func (c *Client) evict(ctx context.Context, pod *corev1.Pod) (why string, err er
 	if pod.DeletionTimestamp != nil {
 		return "has not ended yet", nil
 	}
-	uid := pod.UID
 	err = c.retry(ctx, "evicting "+pod.Namespace+"/"+pod.Name, func(ctx context.Context) error {
 		err := c.Typed.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
 			ObjectMeta:    metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace},
-			DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}},
+			DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
 		})
 		if status := apierrors.APIStatus(nil); apierrors.IsTooManyRequests(err) && errors.As(err, &status) {
 			why = "stays: " + status.Status().Message

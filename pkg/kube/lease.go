@@ -27,13 +27,13 @@ func (c *Client) LeaseHolder(ctx context.Context, namespace, name string) (holde
 	return holder, err
 }
 
-// PassLease gives a lease of leader election to another candidate, and waits until that one has renewed it: it leads then. The one
-// that led notices when it next renews the lease, and gives up after its renew deadline.
-func (c *Client) PassLease(ctx context.Context, namespace, name, to string) error {
+// PassLease gives a lease of leader election to another candidate, waits until one has renewed or taken it, and returns which: it leads
+// then. The one that led notices when it next renews the lease, and gives up after its renew deadline.
+func (c *Client) PassLease(ctx context.Context, namespace, name, to string) (leads string, err error) {
 	doing := fmt.Sprintf("passing lease %s to %s", name, to)
 	leases := c.Typed.CoordinationV1().Leases(namespace)
 	var passed *coordinationv1.Lease
-	err := c.retry(ctx, doing, func(ctx context.Context) error {
+	err = c.retry(ctx, doing, func(ctx context.Context) error {
 		return retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error { // its holder renews it all the time
 			lease, err := leases.Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
@@ -49,18 +49,15 @@ func (c *Client) PassLease(ctx context.Context, namespace, name, to string) erro
 		})
 	})
 	for err == nil {
-		lease, gone := leases.Get(ctx, name, metav1.GetOptions{})
-		if gone == nil && lease.ResourceVersion != passed.ResourceVersion {
-			if holder := lease.Spec.HolderIdentity; holder == nil || *holder != to {
-				return fmt.Errorf("%s: it did not keep it", doing)
-			}
-			return nil
+		lease, away := leases.Get(ctx, name, metav1.GetOptions{})
+		if away == nil && lease.ResourceVersion != passed.ResourceVersion && lease.Spec.HolderIdentity != nil {
+			return *lease.Spec.HolderIdentity, nil
 		}
 		if !sleep(ctx, 200*time.Millisecond) {
-			err = fmt.Errorf("%s: it did not renew it", doing)
+			err = fmt.Errorf("%s: nobody has renewed it", doing)
 		}
 	}
-	return err
+	return "", err
 }
 
 // ReadyOn returns the nodes on which a pod with a label is ready.

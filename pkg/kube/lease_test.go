@@ -23,20 +23,20 @@ func TestPassLease(t *testing.T) {
 		<-leads
 		others, _ := kubetest.Candidate(t, c.Typed, "lock", "node2")
 		holder("node1")
-		if err := c.PassLease(ctx, "kube-system", "lock", "node2"); err != nil {
-			t.Fatal(err)
+		if leader, err := c.PassLease(ctx, "kube-system", "lock", "node2"); err != nil || leader != "node2" {
+			t.Fatal(leader, err)
 		}
-		select {
-		case <-others:
-		case <-lost:
-			t.Error("the lease was lost before another had it")
-		}
+		<-others
 		holder("node2")
 		<-lost
 		soon, cancel := context.WithTimeout(ctx, 400*time.Millisecond)
 		defer cancel()
-		if err := c.PassLease(soon, "kube-system", "lock", "node3"); err == nil {
-			t.Error("passed to one that is not there")
+		if leader, err := c.PassLease(soon, "kube-system", "lock", "node3"); err == nil {
+			t.Errorf("passed to one that is not there: %s leads", leader)
+		}
+		kubetest.Candidate(t, c.Typed, "lock", "node4")
+		if leader, err := c.PassLease(ctx, "kube-system", "lock", "node3"); err != nil || leader != "node4" {
+			t.Errorf("one that is not there does not lead, but %q: %v", leader, err)
 		}
 	})
 }

@@ -103,7 +103,7 @@ func LiveImages(c *cluster.Cluster, hosts []string, downloads, pushed *plan.Gate
 // LiveMachines keeps nodes that run, a few at a time, and makes nodes of hosts that are none yet.
 func LiveMachines(c *cluster.Cluster, hosts []string, downloads, pushed, api *plan.Gate) plan.Part {
 	fresh, live := c.SplitNodes(hosts)
-	machines := plan.Module{Name: "machines", Parts: []plan.Part{downloads.Holds(task.LiveNodes(c, live)), task.LocalProxy(c, live)}}
+	machines := plan.Module{Name: "machines", Parts: []plan.Part{downloads.Holds(task.LiveNodes(c, live)), task.LiveProxies(c, live)}}
 	return plan.Parallel{machines, plan.PerHost{Machines(c, fresh, downloads, pushed), Join(c, fresh, api)}}
 }
 

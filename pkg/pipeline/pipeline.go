@@ -52,7 +52,7 @@ func Apply(c *cluster.Cluster) plan.Pipeline {
 	return plan.Pipeline{Name: "apply", Parts: []plan.Part{
 		task.Keys(c), task.Forward(c),
 		plan.Parallel{downloads.Opens(task.Download(c)), task.Prepare(c, hosts)},
-		module.Registry(c, downloads, pushed),
+		module.Registry(c, downloads, pushed), task.Detour(c),
 		plan.Parallel{module.LoadBalancers(c), module.LiveImages(c, nodes, downloads, pushed)},
 		api.Opens(module.LiveControlPlane(c, downloads, pushed)),
 		module.LiveMachines(c, nodes, downloads, pushed, api),

@@ -29,9 +29,16 @@ func inTurn(c *cluster.Cluster, hosts []string, last ...string) []string {
 	return slices.SortedStableFunc(slices.Values(hosts), func(a, b string) int { return rank(a) - rank(b) })
 }
 
-// rolling sends hosts through a part one after the other, each when the control plane is well, before and after it.
+// rolling sends hosts through a part one after the other, each when the control plane is well, before and after it. A host that has begun
+// ends, also when the run is to stop.
 func rolling(c *cluster.Cluster, order []string, well onHost, part plan.Part) plan.Part {
-	return plan.Batches{Order: order, Gate: func(h string) step.Step { return well(c, h) }, Part: part}
+	return plan.Batches{Order: order, Gate: func(h string) step.Step { return well(c, h) }, Part: plan.Scope{Name: "turn", Part: part}}
+}
+
+// waves sends hosts through a part: one at first, then size of them at a time.
+func waves(hosts []string, size int, part func(hosts []string) plan.Part) plan.Part {
+	first := min(1, len(hosts))
+	return plan.Module{Parts: []plan.Part{plan.Batches{Part: part(hosts[:first])}, plan.Batches{Size: size, Part: part(hosts[first:])}}}
 }
 
 // Forward lets all hosts that listen for API requests answer at the wanted port and at former ones, before anything else changes.
@@ -96,7 +103,7 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 	})
 	var master plan.Part = on("master", hosts, func(h string) (steps []step.Step) {
 		if !c.Kubeadm() {
-			return apiServer(c, h)
+			return append(apiServer(c, h), vipPod(c, h)...)
 		}
 		if c.FormerPorts() != nil {
 			steps = append(steps, kubeadm.Ported(c))
@@ -104,8 +111,8 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 		return slices.Concat(steps, listening(c, h, kubeadm.ControlPlane(c, h, kubeadmEtcd(c, h), etcdClient(c, h)...)),
 			[]step.Step{step.APIReady{API: c.API(h)}}, vipPod(c, h))
 	})
-	last := []string{c.HostWith(c.Spec.LoadBalancer.VIP)} // so that the address moves once
-	if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm {         // a member that changes takes its API server along
+	last := []string{c.VIPHolder()}               // so that the address moves once
+	if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm { // a member that changes takes its API server along
 		last = append(last, c.Observed.EtcdLeader())
 		var parts []plan.Part
 		if c.FormerPorts() != nil {
@@ -121,8 +128,10 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 		}
 		if _, holders := c.Split(vip.Unit, hosts); vip.Pod && holders != nil {
 			master = plan.Scope{Name: "address", Part: master, Begin: on("hand-over", holders, func(h string) []step.Step {
-				others := slices.DeleteFunc(slices.Clone(order), func(other string) bool { return other == h })
-				return []step.Step{vips[vip.Name].handOver(c, h, others)}
+				at := slices.Index(order, h)
+				later := slices.Clone(order[at+1:])
+				slices.Reverse(later) // those first that have changed, and then those that do so last
+				return []step.Step{vips[vip.Name].handOver(c, h, slices.Concat(order[:at], later))}
 			})}
 		}
 	}
@@ -156,7 +165,7 @@ func LiveNodes(c *cluster.Cluster, hosts []string) plan.Part {
 	if len(drains) > 0 {
 		size = 1
 	}
-	part := func(hosts []string) plan.Part {
+	return waves(hosts, size, func(hosts []string) plan.Part {
 		programs := []plan.Part{NodePrograms(c, hosts), NodeServices(c, hosts)}
 		if c.Kubeadm() {
 			programs = []plan.Part{KubeadmPrograms(c, hosts)}
@@ -170,12 +179,15 @@ func LiveNodes(c *cluster.Cluster, hosts []string) plan.Part {
 			node.Finally = on("uncordon", away, func(h string) []step.Step { return []step.Step{kubelet.Uncordon(c, h)} })
 		}
 		return node
-	}
-	first := min(1, len(hosts))
-	return plan.Module{Parts: []plan.Part{
-		plan.Batches{Part: part(hosts[:first])},
-		plan.Batches{Size: size, Part: part(hosts[first:])},
-	}}
+	})
+}
+
+// LiveProxies keeps the proxies by which workers that run reach the API servers. The next workers wait until one answers through those before.
+func LiveProxies(c *cluster.Cluster, hosts []string) plan.Part {
+	hosts = LocalProxy(c, hosts).Hosts
+	return waves(hosts, len(hosts)/4, func(hosts []string) plan.Part {
+		return plan.Scope{Name: "proxies", Part: LocalProxy(c, hosts), End: on("answers", hosts, func(string) []step.Step { return []step.Step{step.APIReady{API: c.ProxyAPI()}} })}
+	})
 }
 
 // LiveBalancers keeps load balancers that run, one by one, the one that has the virtual address when all are well
@@ -189,14 +201,26 @@ func LiveBalancers(c *cluster.Cluster, hosts []string) plan.Part {
 	}}
 }
 
+// Detour lets the name of the API server's endpoint lead to a master for the time in which a virtual address is exchanged for another one.
+func Detour(c *cluster.Cluster) plan.Task {
+	return on("detour", c.Readdressed(), func(h string) []step.Step {
+		master := c.AnyMaster()
+		all := []step.Step{step.APIReady{API: c.API(master)}, host.Detour(c, h)}
+		if c.IsNode(h) {
+			all = append(all, host.PodHosts(c, c.IP(master)))
+		}
+		return append(all, host.Leave(c, c.SharedBefore(h))...)
+	})
+}
+
 // MoveEndpoint lets the name of the API server's endpoint lead to another place on hosts, once an API server answers there: a
 // quarter of them at a time.
 func MoveEndpoint(c *cluster.Cluster, hosts []string) plan.Part {
 	return plan.Batches{Size: len(hosts) / 4, Part: on("move", hosts, func(h string) []step.Step {
 		all := []step.Step{step.APIReady{API: c.NewEndpointAPI(h)}, host.Endpoint(c, h)}
 		if c.IsNode(h) {
-			all = append(all, host.PodHosts(c, h))
+			all = append(all, host.PodHosts(c, c.EndpointIP(h)))
 		}
-		return all
+		return append(all, host.Leave(c, c.SharedBefore(h))...)
 	})}
 }

@@ -192,16 +192,22 @@ func RBAC(c *cluster.Cluster) plan.Task {
 // NodePrograms puts the programs of a node on hosts.
 func NodePrograms(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("programs", hosts, func(h string) []step.Step {
-		return []step.Step{
-			kubelet.Programs(c, h), kubelet.Config(c, h), controlplane.Programs(c, h, "kube-proxy"), controlplane.ProxyConfig(c, h),
+		all := []step.Step{kubelet.Programs(c, h), kubelet.Config(c, h), controlplane.Programs(c, h, "kube-proxy"), controlplane.ProxyConfig(c, h)}
+		if c.Host(h).Is(v1alpha1.RoleMaster) {
+			all = append(all, kubelet.Manifests())
 		}
+		return all
 	})
 }
 
-// NodeServices runs kubelet and kube-proxy.
+// NodeServices runs kubelet and kube-proxy, and what gives masters the virtual address, unless LiveMasters keeps that.
 func NodeServices(c *cluster.Cluster, hosts []string) plan.Task {
-	return on("node", hosts, func(h string) []step.Step {
-		return append(vipPod(c, h), kubelet.Service(c, h), controlplane.Proxy(c, h))
+	_, live := c.SplitMasters()
+	return on("node", hosts, func(h string) (steps []step.Step) {
+		if !slices.Contains(live, h) {
+			steps = vipPod(c, h)
+		}
+		return append(steps, kubelet.Service(c, h), controlplane.Proxy(c, h))
 	})
 }
 

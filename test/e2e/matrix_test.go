@@ -182,8 +182,12 @@ func breaks(t *testing.T, c *cluster) {
 func (c *cluster) whole(t *testing.T) {
 	t.Helper()
 	var said *outcome
-	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(time.Second) {
+	for begin := time.Now(); time.Since(begin) < 3*time.Minute; time.Sleep(time.Second) {
+		before := said
 		if said = c.run(t, "status", "-o", "json"); said.code == 0 {
+			if before != nil {
+				t.Logf("whole after %.0f s; before: %s", time.Since(begin).Seconds(), before.stdout.String())
+			}
 			return
 		}
 	}

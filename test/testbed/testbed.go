@@ -98,6 +98,9 @@ func (t *Testbed) Gateway() string { return fmt.Sprintf("10.%d.0.1", t.network) 
 // VIP is an address of the nodes' network for load balancers to share.
 func (t *Testbed) VIP() string { return fmt.Sprintf("10.%d.0.100", t.network) }
 
+// SecondVIP is another one.
+func (t *Testbed) SecondVIP() string { return fmt.Sprintf("10.%d.0.101", t.network) }
+
 // Subnet is the nodes' network.
 func (t *Testbed) Subnet() string { return fmt.Sprintf("10.%d.0.0/24", t.network) }
 

@@ -62,6 +62,7 @@ type Host struct {
 	packages map[string]bool
 	lists    bool // apt has package lists
 	listen   map[int]string
+	to       []string // what is connected to
 	lastPID  int
 	forked   map[int]func() // processes that are systemd still, and what makes them the program
 	loaded   []string       // kernel modules

@@ -99,7 +99,7 @@ func ss(c *Call) int {
 			return c.Failf(255, "invalid option -- 'H'")
 		}
 	default:
-		return c.Unknown()
+		return c.connections()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,6 +109,32 @@ func ss(c *Call) int {
 		}
 	}
 	return 0
+}
+
+// connections lists or closes the connections to ports of an address.
+func (c *Call) connections() int {
+	if len(c.Args) != 7 || (c.Args[1] != "-tn" && c.Args[1] != "-tnK") || strings.Join(c.Args[2:5], " ") != "state established dst" {
+		return c.Unknown()
+	}
+	c.Printf("Recv-Q Send-Q Local Address:Port Peer Address:PortProcess\n")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.to = slices.DeleteFunc(c.to, func(to string) bool {
+		host, port, _ := strings.Cut(to, ":")
+		if host != c.Args[5] || !strings.Contains(c.Args[6], "dport = :"+port+" ") {
+			return false
+		}
+		c.Printf("0      0      10.0.0.14:40000 %s\n", to)
+		return c.Args[1] == "-tnK"
+	})
+	return 0
+}
+
+// Connect has something on the host connect to an address.
+func (h *Host) Connect(to string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.to = append(h.to, to)
 }
 
 // AddRules adds packet filter rules: table is "iptables", "ip6tables", or an nft table such as "ip kube-proxy".

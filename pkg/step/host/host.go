@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/runner"
@@ -42,17 +43,24 @@ func Hosts(c *cluster.Cluster, host, joined string) step.Step {
 // Endpoint lets the name of the endpoint lead where it is to lead on a host.
 func Endpoint(c *cluster.Cluster, host string) step.Step { return hosts(c, c.EndpointIP(host)) }
 
-// detour is the block of a host whose proxy is away.
+// detour is the block of a host past what leads it to a master otherwise.
 type detour struct{ step.Block }
 
-func (detour) String() string { return "past the proxy of the host" }
+func (detour) String() string { return "straight to masters" }
 
 // Writes is nothing that stays.
 func (detour) Writes() ([]step.File, error) { return nil, nil }
 
-// Detour lets it lead to a master, past the host's own proxy.
+// Detour lets it lead to masters: a client that one of them refuses goes on to the next.
 func Detour(c *cluster.Cluster, host string) step.Step {
-	return detour{hosts(c, c.IP(c.AnyMaster()), c.FormerNames(host)...)}
+	first := c.AnyMaster()
+	at := []string{c.IP(first)}
+	for _, m := range c.Masters() {
+		if m != first {
+			at = append(at, c.IP(m))
+		}
+	}
+	return detour{hosts(c, strings.Join(at, " "), c.FormerNames(host)...)}
 }
 
 func hosts(c *cluster.Cluster, endpoint string, former ...string) step.Block {
@@ -64,14 +72,15 @@ func hosts(c *cluster.Cluster, endpoint string, former ...string) step.Block {
 
 // PodHosts turns the name of the endpoint in the copies of /etc/hosts that pods on the host's network have: the kubelet makes a
 // copy when it starts a container. It is a file that is mounted, so that it is written in place, and no container restarts.
-func PodHosts(c *cluster.Cluster, host string) step.Step {
+func PodHosts(c *cluster.Cluster, endpoint string) step.Step {
 	return step.Command{
 		What:   "pods know the API server",
-		Inputs: runner.Inputs("NAME", c.Spec.LoadBalancer.Domain, "ADDRESS", c.EndpointIP(host)), Script: script("pods"),
+		Inputs: runner.Inputs("NAME", c.Spec.LoadBalancer.Domain, "ADDRESS", endpoint), Script: script("pods"),
 		Unless: `[ -z "$(stale)" ]`, Run: "renew",
 	}
 }
 
+// hostLines are the lines of /etc/hosts. The endpoint may be several addresses with spaces between them.
 func hostLines(c *cluster.Cluster, endpoint string, former ...string) []byte {
 	var lines bytes.Buffer
 	for i := range c.Spec.Hosts {
@@ -79,7 +88,9 @@ func hostLines(c *cluster.Cluster, endpoint string, former ...string) []byte {
 		fmt.Fprintf(&lines, "%s %s.%s.%s %s\n", h.InternalAddress, h.Name, c.Name, c.Spec.Kubernetes.DNSDomain, h.Name)
 	}
 	for _, name := range append([]string{c.Spec.LoadBalancer.Domain}, former...) {
-		fmt.Fprintf(&lines, "%s %s\n", endpoint, name)
+		for at := range strings.FieldsSeq(endpoint) {
+			fmt.Fprintf(&lines, "%s %s\n", at, name)
+		}
 	}
 	if registry := c.RegistryHost(); registry != "" {
 		fmt.Fprintf(&lines, "%s %s\n", c.IP(registry), c.RegistryDomain())

@@ -79,3 +79,27 @@ func TestSwapOff(t *testing.T) {
 		t.Errorf("after Restore, fstab is %q:\n%s", text, diff)
 	}
 }
+
+// TestLeave ends connections to an address that goes, and no others.
+func TestLeave(t *testing.T) {
+	c, h := clustertest.New(t, "", nil), runnertest.Debian12("node4")
+	if steps := host.Leave(c, ""); steps != nil {
+		t.Errorf("nothing to leave: %v", steps)
+	}
+	s := host.Leave(c, "10.0.0.100")[0]
+	for _, want := range []string{"", "close 2 connections to 10.0.0.100", ""} {
+		change, err := s.Precheck(t.Context(), h.Runner())
+		if err != nil || (change == nil) != (want == "") || change != nil && change.Diff != want {
+			t.Fatalf("%+v, want %q: %v", change, want, err)
+		}
+		if change != nil {
+			if err := change.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		for _, to := range []string{"10.0.0.100:6443", "10.0.0.100:6443", "10.0.0.100:443", "10.0.0.11:6443"} {
+			h.Connect(to)
+		}
+	}
+}

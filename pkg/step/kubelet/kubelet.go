@@ -48,7 +48,7 @@ func Prepared(c *cluster.Cluster, host string) step.Step {
 	return u.Service()
 }
 
-// Manifests is where kubeadm lets the kubelet look for static pods. It stays when the last of them goes: the kubelet would see
+// Manifests is where the kubelet looks for static pods. It stays when the last of them goes: the kubelet would see
 // that, and pods that come after, up to 20 seconds later (fileCheckFrequency).
 func Manifests() step.Step { return step.Dir{Path: runner.ManifestDir, Mode: 0o700} }
 

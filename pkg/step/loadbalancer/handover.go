@@ -22,8 +22,10 @@ const podFile = runner.ManifestDir + "/kube-vip.yaml"
 const (
 	// leaseName is that of the lease whose holder has the virtual address, which is kube-vip's own.
 	leaseName = "plndr-cp-lock"
-	// takes is how long kube-vip may take until it has noticed that a lease is its: it asks each second or two.
-	takes = 4 * time.Second
+	// takes is how long the candidates may take until one of them leads: a lease of kube-vip's lasts five seconds, and machines are busy.
+	takes = 15 * time.Second
+	// appears is how long it is waited for another kube-vip that is ready.
+	appears = 30 * time.Second
 	// leaves is how long it may take until it has given up what is another's: three seconds, and what a busy machine adds.
 	leaves = 10 * time.Second
 )
@@ -54,38 +56,44 @@ func (a Address) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, 
 		return nil, err
 	}
 	holder, err := client.LeaseHolder(kube.Impatient(ctx), "kube-system", leaseName)
-	if fault.IsTransient(err) { // no API server answers: nobody could take over
-		return nil, nil
-	}
-	if err != nil || holder != a.Host {
+	if err != nil || holder == "" || len(a.To) == 0 {
+		if fault.IsTransient(err) { // no API server answers: nobody could take over
+			err = nil
+		}
 		return nil, err
-	}
-	ready, err := client.ReadyOn(ctx, "kube-system", "app.kubernetes.io/name=kube-vip")
-	if err != nil {
-		return nil, err
-	}
-	to := slices.DeleteFunc(slices.Clone(a.To), func(h string) bool { return !slices.Contains(ready, h) })
-	if len(to) == 0 {
-		return nil, nil
 	}
 	return &step.Change{
-		Diff: fmt.Sprintf("pass the virtual address from %s to %s", a.Host, strings.Join(to, ", or ")),
-		Run:  func(ctx context.Context) error { return a.pass(ctx, r, client, to) },
+		Diff: fmt.Sprintf("pass the virtual address from %s to %s", a.Host, strings.Join(a.To, ", or ")), Verify: step.Verified,
+		Run: func(ctx context.Context) error { return a.pass(ctx, r, client) },
 	}, nil
 }
 
-func (a Address) pass(ctx context.Context, r *runner.Runner, client *kube.Client, to []string) error {
-	var all []error
-	for _, h := range to {
-		soon, cancel := context.WithTimeout(ctx, takes)
-		err := client.PassLease(soon, "kube-system", leaseName, h)
-		cancel()
-		if err == nil {
+// pass offers the lease to the others until one of them leads, those alone whose kube-vip is ready. Where none of them is ready for long, the
+// address stays.
+func (a Address) pass(ctx context.Context, r *runner.Runner, client *kube.Client) (err error) {
+	for end := time.Now().Add(appears); time.Now().Before(end); time.Sleep(time.Second) {
+		holder, err1 := client.LeaseHolder(ctx, "kube-system", leaseName)
+		ready, err2 := client.ReadyOn(ctx, "kube-system", "app.kubernetes.io/name=kube-vip")
+		if err := errors.Join(err1, err2); err != nil {
+			return err
+		}
+		for _, to := range a.To {
+			if holder == a.Host && slices.Contains(ready, to) {
+				holder, err = a.offer(ctx, client, to)
+			}
+		}
+		if err == nil && holder != a.Host {
 			return gone(ctx, r)
 		}
-		all = append(all, err)
 	}
-	return fault.Advise(errors.Join(all...), "see there what kube-vip says: crictl logs $(crictl ps -q --name kube-vip)")
+	return fault.Advise(err, "see there what kube-vip says: crictl logs $(crictl ps -q --name kube-vip)")
+}
+
+// offer passes the lease to another one, and returns who leads then.
+func (a Address) offer(ctx context.Context, client *kube.Client, to string) (leads string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, takes)
+	defer cancel()
+	return client.PassLease(ctx, "kube-system", leaseName, to)
 }
 
 // gone waits until the host does not have the address any more.
