@@ -2,9 +2,11 @@ package app_test
 
 import (
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
@@ -91,4 +93,53 @@ func TestOwnBalancerPort(t *testing.T) {
 		w.settled()
 		first.same(t, "as it was", w.image())
 	})
+}
+
+// TestFaultsVirtualAddress exchanges the address that load balancers share for another one, and takes that back, on all rows that have one.
+func TestFaultsVirtualAddress(t *testing.T) {
+	exchanged(t, slices.DeleteFunc(all(), func(name string) bool { return !strings.Contains(row(t, name), "vip: "+vip) }))
+}
+
+// TestVirtualAddress does so with kube-vip and with keepalived.
+func TestVirtualAddress(t *testing.T) {
+	racetest.Slow(t)
+	exchanged(t, []string{"row15", "row18"})
+}
+
+func exchanged(t *testing.T, names []string) {
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T) {
+				was := row(t, name)
+				w := newWorld(t, was, "")
+				_, err := w.attempt(t.Context()).create()
+				w.must(err)
+				is := edited(t, was, "loadBalancer: {vip: "+secondVIP+"}")
+				w.configure(is)
+				chronicle := w.watched()
+				a := w.attempt(t.Context())
+				a.Event = func(ev engine.Event) { // a worker finds an API server all the while
+					if ev.Status != engine.Changed {
+						return
+					}
+					conn, err := w.named(w.hosts["node4"], endpoints[0], apiPorts[0])
+					if err != nil {
+						t.Errorf("after %s on %s: %v", ev.What, ev.Host, err)
+						return
+					}
+					_ = conn.Close()
+				}
+				_, err = a.App.Apply(a.ctx, a.Request, a.Observer, nil)
+				w.must(err)
+				chronicle.apart(t)
+				w.settled()
+				born(t, name, is, w.certs(name)).same(t, "as if made so", w.image())
+				w.configure(was)
+				w.apply()
+				w.settled()
+				born(t, name, was, w.certs(name)).same(t, "with the former address", w.image())
+			})
+		})
+	}
 }

@@ -20,9 +20,10 @@ func (w *world) theirs() {
 		h.Put("/etc/theirs.conf", "x\n", 0o600)
 		text, _ := h.Get("/etc/hosts")
 		h.Put("/etc/hosts", text+"192.0.2.99 theirs\n", 0o644)
-		h.AddImage("theirs.example.com/x:1", "sha256:1")
-		_, err := h.Runner().Sh(w.Context(), "/usr/local/bin/ctr -n k8s.io images label theirs.example.com/x:1 io.cri-containerd.pinned=pinned")
-		w.must(err)
+		if len(h.Images()) > 0 {
+			h.AddImage("theirs.example.com/x:1", "sha256:1")
+			w.sh(h.Name, "/usr/local/bin/ctr -n k8s.io images label theirs.example.com/x:1 io.cri-containerd.pinned=pinned")
+		}
 	}
 	w.api.Put(&unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "theirs", "namespace": "kube-system"}, "data": map[string]any{"a": "b"},

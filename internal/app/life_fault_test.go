@@ -12,10 +12,14 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/plan"
+
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/racetest"
@@ -170,11 +174,11 @@ func (c changed) again(t *testing.T) *world {
 var upheavals = []string{edits["etcd arguments"].set, edits["port of the endpoint"].set, edits["API server arguments"].set, edits["kubelet's processors"].set, edits["first time servers"].set}
 
 // eachLiving tests rows with several masters at some moments of a change.
-func eachLiving(t *testing.T, most map[string]int, last func(changed) int, test func(*testing.T, *world, changed, int)) {
+func eachLiving(t *testing.T, change []string, most map[string]int, last func(changed) int, test func(*testing.T, *world, changed, int)) {
 	for name, most := range most {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := lead(t, name, upheavals...)
+			c := lead(t, name, change...)
 			for _, m := range moments(t, last(c), most) {
 				t.Run(fmt.Sprint(m), func(t *testing.T) {
 					bubble(t, func(t *testing.T) { test(t, c.again(t), c, m) })
@@ -207,7 +211,7 @@ func TestKilledLiving(t *testing.T) {
 }
 
 func killedLiving(t *testing.T, most map[string]int) {
-	eachLiving(t, most, func(c changed) int { return c.nodes }, func(t *testing.T, w *world, c changed, m int) {
+	eachLiving(t, upheavals, most, func(c changed) int { return c.nodes }, func(t *testing.T, w *world, c changed, m int) {
 		chronicle := w.watched()
 		a := w.attempt(t.Context())
 		started, begun := 0, false
@@ -231,9 +235,70 @@ func killedLiving(t *testing.T, most map[string]int) {
 	})
 }
 
+// TestFaultsStoppedLiving stops kubexm, as the first Ctrl-C does, when it begins a node of an apply.
+func TestFaultsStoppedLiving(t *testing.T) {
+	stoppedLiving(t, map[string]int{"row7": 40, "row9": 80})
+}
+
+// TestStoppedLiving does so at a few nodes.
+func TestStoppedLiving(t *testing.T) {
+	racetest.Slow(t)
+	stoppedLiving(t, map[string]int{"row7": 2, "row9": 2})
+}
+
+// stoppedLiving wants all that ran to run when a run has stopped, and pods on all nodes.
+func stoppedLiving(t *testing.T, most map[string]int) {
+	eachLiving(t, append(upheavals, edits["balancer nginx"].set), most, func(c changed) int { return c.nodes }, func(t *testing.T, w *world, c changed, m int) {
+		ran, chronicle := w.running(), w.watched()
+		a := w.attempt(t.Context())
+		stop, started := make(chan struct{}), 0
+		a.Stop = stop
+		a.Event = func(ev engine.Event) {
+			if ev.Status == engine.Started {
+				if started++; started == m {
+					close(stop)
+				}
+			}
+		}
+		if _, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil); err != nil && !errors.Is(err, app.ErrStopped) {
+			t.Fatal(err)
+		}
+		chronicle.apart(t)
+		if diff := cmp.Diff(ran, w.running()); diff != "" {
+			t.Errorf("what ran before (-) and runs after (+): %s", diff)
+		}
+		c.ends(t, w, false)
+		chronicle.apart(t)
+	})
+}
+
+// running lists what runs on all hosts, proxies by one name, and the nodes that take no pods.
+func (w *world) running() (all []string) {
+	w.Helper()
+	for name, h := range w.hosts {
+		facts, err := h.Runner().Facts(w.Context())
+		w.must(err)
+		for _, s := range []string{"containerd", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet"} {
+			if facts.Runs(s) {
+				all = append(all, name+" "+s)
+			}
+		}
+		if facts.Runs("haproxy") || facts.Runs("nginx") {
+			all = append(all, name+" proxy")
+		}
+	}
+	for _, o := range w.api.Objects() {
+		if cordoned, _, _ := unstructured.NestedBool(o.Object, "spec", "unschedulable"); o.GetKind() == "Node" && cordoned {
+			all = append(all, o.GetName()+" takes no pods")
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
 // TestFaultsLostLiving lets one command of an apply fail for a passing reason, before or after it has run.
 func TestFaultsLostLiving(t *testing.T) {
-	eachLiving(t, map[string]int{"row7": 20, "row9": 20}, func(c changed) int { return 2 * c.scripts }, func(t *testing.T, w *world, c changed, m int) {
+	eachLiving(t, upheavals, map[string]int{"row7": 20, "row9": 20}, func(c changed) int { return 2 * c.scripts }, func(t *testing.T, w *world, c changed, m int) {
 		chronicle := w.watched()
 		a := w.attempt(t.Context())
 		var n atomic.Int64
@@ -257,7 +322,7 @@ func TestFaultsLostLiving(t *testing.T) {
 // TestFaultsPowerCutLiving cuts the power of a master or of a worker in the middle of a script of an apply. The host boots, and the
 // next apply ends it.
 func TestFaultsPowerCutLiving(t *testing.T) {
-	eachLiving(t, map[string]int{"row7": 20, "row9": 20}, func(c changed) int { return c.commands["node2"] + c.commands["node4"] }, func(t *testing.T, w *world, c changed, m int) {
+	eachLiving(t, upheavals, map[string]int{"row7": 20, "row9": 20}, func(c changed) int { return c.commands["node2"] + c.commands["node4"] }, func(t *testing.T, w *world, c changed, m int) {
 		chronicle := w.watched()
 		host := "node2"
 		if m > c.commands[host] {

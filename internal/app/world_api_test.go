@@ -110,12 +110,12 @@ func (w *world) forward(unit string) func(*runnertest.Host) error {
 }
 
 // shared connects to the host that has the shared address.
-func (w *world) shared(port string) (net.Conn, error) {
+func (w *world) shared(address, port string) (net.Conn, error) {
 	for _, name := range slices.Sorted(maps.Keys(w.hosts)) {
 		h := w.hosts[name]
-		_, pod := h.Get("/etc/kubernetes/manifests/kube-vip.yaml")
+		pod, _ := h.Get("/etc/kubernetes/manifests/kube-vip.yaml")
 		conf, _ := h.Get("/etc/keepalived/keepalived.conf")
-		if !pod && !strings.Contains(conf, vip) {
+		if !strings.Contains(pod+conf, address) {
 			continue
 		}
 		if c, err := h.Dial(w.Context(), "tcp", "127.0.0.1:"+port); err == nil {
@@ -128,12 +128,16 @@ func (w *world) shared(port string) (net.Conn, error) {
 // named connects to where a name of the endpoint leads on a host.
 func (w *world) named(h *runnertest.Host, name, port string) (net.Conn, error) {
 	hosts, _ := h.Get("/etc/hosts")
+	err := fault.Transient(errors.New("no such host"))
 	for l := range strings.Lines(hosts) {
 		if ip, ok := strings.CutSuffix(strings.TrimSpace(l), " "+name); ok {
-			return h.Dial(w.Context(), "tcp", ip+":"+port)
+			var conn net.Conn
+			if conn, err = h.Dial(w.Context(), "tcp", ip+":"+port); err == nil {
+				return conn, nil
+			}
 		}
 	}
-	return nil, fault.Transient(errors.New("no such host"))
+	return nil, err
 }
 
 // serve runs the API server with the certificates on the host, and lets all hosts reach it.

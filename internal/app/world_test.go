@@ -64,7 +64,10 @@ var addresses = map[string]string{
 }
 
 // vip is the address that load balancers share.
-const vip = "10.0.0.100"
+const (
+	vip       = "10.0.0.100"
+	secondVIP = "10.0.0.101"
+)
 
 // newWorld makes a world for a configuration, with what it needs already in the
 // store unless mirrors says where to get it.
@@ -97,8 +100,10 @@ func newWorld(t testing.TB, config, mirrors string) *world {
 			for _, name := range endpoints {
 				h.Serve(name+":"+port, func() (net.Conn, error) { return w.named(h, name, port) })
 			}
-			h.Blocked[vip+":"+port] = "No route to host" // nobody has it yet
-			h.Serve(vip+":"+port, func() (net.Conn, error) { return w.shared(port) })
+			for _, address := range []string{vip, secondVIP} {
+				h.Blocked[address+":"+port] = "No route to host" // nobody has it yet
+				h.Serve(address+":"+port, func() (net.Conn, error) { return w.shared(address, port) })
+			}
 		}
 	}
 	if strings.Contains(config, ":2379") {

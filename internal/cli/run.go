@@ -138,7 +138,7 @@ func (op *operation) notice(text string) {
 
 // halt stops cleanly.
 func (op *operation) halt() {
-	text := fmt.Sprintf("stopping: letting %s finish; press again to stop at once", human.Count(op.state.Running(), "running step"))
+	text := fmt.Sprintf("stopping: letting %s finish, and machines that are being changed; press again to stop at once", human.Count(op.state.Running(), "running step"))
 	if resume := op.resume(); resume != "" {
 		text += "\nresume with: " + resume
 	}

@@ -315,7 +315,8 @@ func twoSided(n int) []edit {
 	}
 }
 
-// killedLiving kills kubexm at random moments of applies. The next one goes on; the API server answers all the while.
+// killedLiving kills kubexm, or stops it as Ctrl-C does, at random moments of applies. The next one goes on; the API server answers all the while, and
+// what was stopped leaves nothing stopped.
 func (c *cluster) killedLiving(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed(t), 0))
 	const kills = 10
@@ -326,12 +327,16 @@ func (c *cluster) killedLiving(t *testing.T) {
 		}
 		delay := time.Duration(random.Int64N(int64(25 * time.Second)))
 		p := c.start(t, nil, "apply", "--yes", "-o", "json")
-		timer := time.AfterFunc(delay, func() { p.signal(syscall.SIGKILL) })
+		how := []syscall.Signal{syscall.SIGKILL, syscall.SIGINT}[n%2]
+		timer := time.AfterFunc(delay, func() { p.signal(how) })
 		o := p.wait(t)
 		timer.Stop()
-		t.Logf("killed after %.1f s, %d events", o.took.Seconds(), len(o.events))
-		if o.code != 0 && o.code != 128+int(syscall.SIGKILL) {
+		t.Logf("%s after %.1f s, ended after %.1f s, %d events", how, delay.Seconds(), o.took.Seconds(), len(o.events))
+		if o.code != 0 && o.code != 128+int(how) {
 			t.Fatalf("exit code %d:\n%s", o.code, o.text())
+		}
+		if how == syscall.SIGINT {
+			c.whole(t)
 		}
 	}
 	done := c.resume(t, "apply", "--yes", "-o", "json")

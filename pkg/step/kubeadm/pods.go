@@ -25,6 +25,7 @@ const (
 	patchesDir  = runner.StateDir + "/patches"
 	manifestDir = runner.ManifestDir
 	madeDir     = runner.StateDir + "/manifests" // the manifests as kubeadm made them
+	savedDir    = madeDir + "/old"               // those of before a change, until its end
 
 	// recordPods keeps what kubeadm has just made, to know later what somebody else has changed.
 	recordPods = "mkdir -p " + madeDir + " && for p in etcd kube-apiserver kube-controller-manager kube-scheduler; do f=" + manifestDir + "/$p.yaml; " +
@@ -128,7 +129,7 @@ func (p Pods) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 			paths = append(paths, manifest(ph.pod), madeDir+"/"+ph.pod+".yaml")
 		}
 	}
-	files, out, err := r.Look(ctx, look, paths...)
+	files, out, err := r.Look(ctx, look+"if [ -e "+savedDir+" ]; then echo saved; fi\n", paths...)
 	if err != nil {
 		return nil, fmt.Errorf("looking at static pods: %w", err)
 	}
@@ -152,8 +153,14 @@ func (p Pods) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 		}
 		differ = append(differ, ph.pod)
 	}
-	if text.Len() == 0 {
+	if text.Len() == 0 && !slices.Contains(strings.Fields(out), "saved") {
 		return nil, nil
+	}
+	if text.Len() == 0 {
+		return &step.Change{Diff: "- " + savedDir, Run: func(ctx context.Context) error {
+			_, err := r.Sh(ctx, "rm -rf "+savedDir)
+			return err
+		}}, nil
 	}
 	for pod := range p.Behind {
 		restarts = append(restarts, pod)
@@ -233,7 +240,7 @@ func (p Pods) renew(ctx context.Context, r *runner.Runner, differ []string) erro
 	if p.Behind != nil || slices.Contains(differ, apiServer) {
 		detour = "detour\n"
 	}
-	script := save.String() + detour + stop.String() + renew.String() + wait.String() + "rm -rf $K/old"
+	script := "rm -rf $K/old\n" + save.String() + detour + stop.String() + renew.String() + wait.String() + "rm -rf $K/old"
 	if _, err := r.ChangeWith(ctx, p.inputs()+runner.Script(scripts, "pods"), script); err != nil {
 		for _, pod := range differ {
 			err = fmt.Errorf("%w\n%s", err, lastLog(context.WithoutCancel(ctx), r, pod))
