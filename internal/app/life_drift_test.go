@@ -97,7 +97,7 @@ var drifts = map[string]struct {
 	"program replaced": {do: func(w *world) { w.hosts["node4"].Put("/usr/local/bin/runc", "ELF of somebody else", 0o755) }},
 	"image removed":    {do: func(w *world) { w.images("node4", "rm", "/coredns:", "") }},
 	"image unpinned": {do: func(w *world) {
-		w.images("node3", "label", "/pause:", "io.cri-containerd.pinned= kubexm.io/pinned=")
+		w.images("node3", "label", "/pause:", "io.cri-containerd.pinned=")
 	}},
 	"certificate replaced": {do: func(w *world) { w.hosts["node2"].Put("/etc/kubernetes/pki/apiserver.crt", "rubbish", 0o644) }},
 }

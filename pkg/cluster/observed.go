@@ -288,7 +288,24 @@ func (c *Cluster) Readdressed() []string {
 	if _, holders := c.Split(vip.Unit, c.Hosts(vip.Role)); holders == nil {
 		return nil
 	}
-	return slices.DeleteFunc(c.Moved(), func(h string) bool { return c.SharedBefore(h) == "" })
+	return slices.DeleteFunc(c.Moved(), func(h string) bool { return !c.IsNode(h) || c.SharedBefore(h) == "" })
+}
+
+// Detour returns the addresses of masters that a host asks itself for a while, those first that answer; each host another one.
+func (c *Cluster) Detour(host string) (addresses []string) {
+	masters := c.apiMasters()
+	answer := masters[:max(1, min(len(masters), len(c.Observed.AnyAPI())))]
+	turn := max(0, slices.Index(c.Nodes(), host)) % len(answer)
+	for _, m := range slices.Concat(answer[turn:], answer[:turn], masters[len(answer):]) {
+		addresses = append(addresses, c.IP(m))
+	}
+	return addresses
+}
+
+// Detoured reports whether a node asks a master itself, but is not to: it has no other way until its endpoint moves.
+func (c *Cluster) Detoured(host string) bool {
+	at := c.LedTo(host)
+	return c.IsNode(host) && at != c.EndpointIP(host) && slices.ContainsFunc(c.Masters(), func(m string) bool { return c.IP(m) == at })
 }
 
 // VIPHolder is the host that was found to have the virtual address, or the one that was it before; empty: none.

@@ -46,7 +46,7 @@ var own = map[string]map[string]string{
 	"spec.kubernetes.kubelet.extraArgs": {
 		"bootstrap-kubeconfig": "", "cgroup-driver": "", "client-ca-file": "",
 		"cluster-dns": "", "cluster-domain": "spec.kubernetes.dnsDomain",
-		"config": "spec.kubernetes.kubelet.config", "container-runtime-endpoint": "",
+		"config": "spec.kubernetes.kubelet.config", "config-dir": "spec.kubernetes.kubelet.config", "container-runtime-endpoint": "",
 		"feature-gates": "spec.kubernetes.featureGates", "hostname-override": "spec.hosts[].name", "kubeconfig": "",
 		"max-pods": "spec.kubernetes.maxPods", "node-ip": "spec.hosts[].internalAddress",
 		"node-labels": "spec.hosts[].labels", "pod-max-pids": "spec.kubernetes.podPidsLimit",
@@ -132,7 +132,7 @@ func (k *checker) refuseOwn(path string, keys []string) {
 		instead, found := own[path][dashed(key)]
 		switch {
 		case strings.HasPrefix(instead, drainedFor):
-			k.fail(fmt.Sprintf("%s[%s]", path, key), "", "use %s: nodes are drained when that changes", instead)
+			k.fail(fmt.Sprintf("%s[%s]", path, key), "", "use %s: kubexm drains nodes where a change of it needs that", instead)
 		case found && instead != "":
 			k.fail(fmt.Sprintf("%s[%s]", path, key), "", "is set by kubexm; use %s", instead)
 		case found:

@@ -45,7 +45,7 @@ const (
 type Engine struct {
 	Hosts     func(name string) (*runner.Runner, error)
 	Sink      func(Event)     // called for one event at a time; the run waits for it
-	Stop      <-chan struct{} // closed: let what runs finish, start nothing more but what is left of scopes in which something has changed, and Finally; nil: never
+	Stop      <-chan struct{} // closed: let what runs finish, start nothing more but what is left of scopes for hosts that have changed in them, and Finally; nil: never
 	DryRun    bool            // only look
 	Rollback  Rollback
 	LookAhead bool // precheck all nodes side by side but those around scopes, and run only those that differ or come after a change
@@ -102,7 +102,7 @@ type run struct {
 	running   int // goroutines
 	left      int // nodes that have not ended
 	done      chan result
-	stopped   bool           // start nothing more but what is left of scopes in which something has changed, and Finally
+	stopped   bool           // see Stop
 	cut       bool           // nor that
 	stopLooks func()         // ends looks ahead
 	clock     int            // counts changes

@@ -25,12 +25,12 @@ type scope struct {
 	parts   []int     // nodes of its part, those of scopes in it included
 	finally int       // barrier that Finally begins with; -1: none
 	state   decision
-	clock   int   // when it began to decide: looks that are older do not count
-	open    int   // looks that it waits for
-	waiting []int // nodes that wait for the decision
-	entered bool  // a node of it has been run, or found right
-	since   int   // tick when it was entered
-	changed bool  // a node of it has changed something
+	clock   int             // when it began to decide: looks that are older do not count
+	open    int             // looks that it waits for
+	waiting []int           // nodes that wait for the decision
+	entered bool            // a node of it has been run, or found right
+	since   int             // tick when it was entered
+	changed map[string]bool // hosts about which a node of its part has changed something
 }
 
 func (r *run) prepareScopes() error {
@@ -93,12 +93,17 @@ func (r *run) enter(i int) {
 	}
 }
 
-// change notes a change of a node.
+// change notes a change of a node. Scopes have begun with it in whose part it stands: what is around that only waits, or makes room.
 func (r *run) change(i int) {
 	r.clock++
+	n := &r.g.Nodes[i]
 	r.nodes[i].changed = r.clock
-	for s := r.nodes[i].scope; s >= 0; s = r.scopes[s].parent {
-		r.scopes[s].changed = true
+	for role, s := n.Role, r.nodes[i].scope; s >= 0 && role == plan.RolePart; role, s = r.scopes[s].role, r.scopes[s].parent {
+		sc := &r.scopes[s]
+		if sc.changed == nil {
+			sc.changed = map[string]bool{}
+		}
+		sc.changed[n.Subject()] = true
 	}
 }
 

@@ -44,13 +44,13 @@ func (r *run) failures(i int) (failed int, others bool) {
 	return failed, others
 }
 
-// halted reports whether a stop keeps a node from running. What has begun to change a scope goes on to its end, unless the run is cut off.
+// halted reports whether a stop keeps a node from running. A host that has begun to change in a scope comes to the end of it, unless the run is cut off.
 func (r *run) halted(i int) bool {
 	if !r.stopped || r.cut || r.nodes[i].finally >= 0 {
 		return r.cut
 	}
 	s := r.nodes[i].scope
-	for s >= 0 && !r.scopes[s].changed {
+	for s >= 0 && !r.scopes[s].changed[r.g.Nodes[i].Subject()] {
 		s = r.scopes[s].parent
 	}
 	return s < 0

@@ -183,10 +183,11 @@ func (c *Client) wait(ctx context.Context, doing string, obj *unstructured.Unstr
 			seen = err.Error()
 			c.servers.next(turn)
 		}
-		if !fault.IsAway(err) {
-			away = time.Time{}
-		} else if away.IsZero() {
+		switch {
+		case fault.IsAway(err) && away.IsZero():
 			away = start
+		case !fault.IsAway(err) && !errors.Is(err, context.DeadlineExceeded): // which says nothing of that
+			away = time.Time{}
 		}
 		if time.Since(start) > time.Second { // it was reached: not the time to slow down
 			pause = 100 * time.Millisecond

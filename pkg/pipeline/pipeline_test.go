@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -227,5 +228,26 @@ func TestPackages(t *testing.T) {
 				t.Errorf("planned, and known beforehand:\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestPodsGetAnAddress wants what pods are told of the API server to be an address.
+func TestPodsGetAnAddress(t *testing.T) {
+	told := 0
+	each(t, func(t *testing.T, g *plan.ExecutionGraph, _ map[plan.ID]map[plan.ID]bool) {
+		for _, n := range g.Nodes {
+			command, is := step.Unwrap(n.Step).(step.Command)
+			if !is || n.What != "pods know the API server" {
+				continue
+			}
+			told++
+			_, address, _ := strings.Cut(strings.TrimSpace(command.Inputs), "ADDRESS=")
+			if _, err := netip.ParseAddr(strings.Trim(address, "'")); err != nil {
+				t.Errorf("%s: %q: %v", n.ID, command.Inputs, err)
+			}
+		}
+	})
+	if told == 0 {
+		t.Error("no pods are told")
 	}
 }

@@ -32,7 +32,7 @@ func inTurn(c *cluster.Cluster, hosts []string, last ...string) []string {
 // rolling sends hosts through a part one after the other, each when the control plane is well, before and after it. A host that has begun
 // ends, also when the run is to stop.
 func rolling(c *cluster.Cluster, order []string, well onHost, part plan.Part) plan.Part {
-	return plan.Batches{Order: order, Gate: func(h string) step.Step { return well(c, h) }, Part: plan.Scope{Name: "turn", Part: part}}
+	return plan.Batches{Order: order, Gate: func(h string) step.Step { return well(c, h) }, Part: part}
 }
 
 // waves sends hosts through a part: one at first, then size of them at a time.
@@ -201,16 +201,14 @@ func LiveBalancers(c *cluster.Cluster, hosts []string) plan.Part {
 	}}
 }
 
-// Detour lets the name of the API server's endpoint lead to a master for the time in which a virtual address is exchanged for another one.
-func Detour(c *cluster.Cluster) plan.Task {
-	return on("detour", c.Readdressed(), func(h string) []step.Step {
-		master := c.AnyMaster()
-		all := []step.Step{step.APIReady{API: c.API(master)}, host.Detour(c, h)}
-		if c.IsNode(h) {
-			all = append(all, host.PodHosts(c, c.IP(master)))
-		}
-		return append(all, host.Leave(c, c.SharedBefore(h))...)
-	})
+// Detour lets the name of the API server's endpoint lead to masters for the time in which a virtual address is exchanged for another one: a
+// quarter of the nodes at a time.
+func Detour(c *cluster.Cluster) plan.Part {
+	hosts := c.Readdressed()
+	return plan.Batches{Size: len(hosts) / 4, Part: on("detour", hosts, func(h string) []step.Step {
+		detour := host.Detour(c, h)
+		return append([]step.Step{detour, host.PodHosts(c, h, c.Detour(h)[0])}, host.Leave(c, c.SharedBefore(h))...)
+	})}
 }
 
 // MoveEndpoint lets the name of the API server's endpoint lead to another place on hosts, once an API server answers there: a
@@ -219,7 +217,7 @@ func MoveEndpoint(c *cluster.Cluster, hosts []string) plan.Part {
 	return plan.Batches{Size: len(hosts) / 4, Part: on("move", hosts, func(h string) []step.Step {
 		all := []step.Step{step.APIReady{API: c.NewEndpointAPI(h)}, host.Endpoint(c, h)}
 		if c.IsNode(h) {
-			all = append(all, host.PodHosts(c, c.EndpointIP(h)))
+			all = append(all, host.PodHosts(c, h, c.EndpointIP(h)))
 		}
 		return append(all, host.Leave(c, c.SharedBefore(h))...)
 	})}

@@ -146,7 +146,7 @@ func KubeadmJoin(c *cluster.Cluster, hosts []string) plan.Task {
 // kubeadmJoin joins a host through a master that runs, and then turns the name of the
 // endpoint to where it is to lead.
 func kubeadmJoin(c *cluster.Cluster, h string) []step.Step {
-	return []step.Step{kubeadm.NewJoin(c, h), host.Hosts(c, h, kubeadm.Done), host.PodHosts(c, h)}
+	return []step.Step{kubeadm.NewJoin(c, h), host.Hosts(c, h, kubeadm.Done), host.PodHosts(c, h, c.EndpointIP(h))}
 }
 
 // ControlPlanePrograms puts programs of the control plane on masters.

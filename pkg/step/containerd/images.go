@@ -64,13 +64,13 @@ func (i Images) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, e
 		name, rest, _ := strings.Cut(l, " ")
 		digest, labels, _ := strings.Cut(rest, " ")
 		has := func(s string) bool { return s == name }
-		switch kept := strings.Contains(labels, pinnedBy+"=yes"); {
+		switch ours := strings.Contains(labels, pinnedBy+"=yes"); {
 		case slices.Contains(want[name], digest):
 			missing = slices.DeleteFunc(missing, has)
-			if kept {
+			if ours && strings.Contains(labels, pinned+"=pinned") {
 				pin = slices.DeleteFunc(pin, has)
 			}
-		case kept && want[name] == nil:
+		case ours && want[name] == nil:
 			unpin = append(unpin, name)
 		}
 	}

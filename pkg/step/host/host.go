@@ -31,6 +31,9 @@ func Record(c *cluster.Cluster, host string) step.Step {
 func Hosts(c *cluster.Cluster, host, joined string) step.Step {
 	_, live := c.SplitNodes([]string{host})
 	if at := c.LedTo(host); at != "" && (live != nil || !c.IsNode(host)) {
+		if c.Detoured(host) {
+			return Detour(c, host).(detour).Block
+		}
 		return hosts(c, at, c.FormerNames(host)...)
 	}
 	block := hosts(c, c.EndpointIP(host))
@@ -43,7 +46,7 @@ func Hosts(c *cluster.Cluster, host, joined string) step.Step {
 // Endpoint lets the name of the endpoint lead where it is to lead on a host.
 func Endpoint(c *cluster.Cluster, host string) step.Step { return hosts(c, c.EndpointIP(host)) }
 
-// detour is the block of a host past what leads it to a master otherwise.
+// detour is the block of a host that asks masters itself.
 type detour struct{ step.Block }
 
 func (detour) String() string { return "straight to masters" }
@@ -53,14 +56,7 @@ func (detour) Writes() ([]step.File, error) { return nil, nil }
 
 // Detour lets it lead to masters: a client that one of them refuses goes on to the next.
 func Detour(c *cluster.Cluster, host string) step.Step {
-	first := c.AnyMaster()
-	at := []string{c.IP(first)}
-	for _, m := range c.Masters() {
-		if m != first {
-			at = append(at, c.IP(m))
-		}
-	}
-	return detour{hosts(c, strings.Join(at, " "), c.FormerNames(host)...)}
+	return detour{hosts(c, strings.Join(c.Detour(host), " "), c.FormerNames(host)...)}
 }
 
 func hosts(c *cluster.Cluster, endpoint string, former ...string) step.Block {
@@ -72,7 +68,7 @@ func hosts(c *cluster.Cluster, endpoint string, former ...string) step.Block {
 
 // PodHosts turns the name of the endpoint in the copies of /etc/hosts that pods on the host's network have: the kubelet makes a
 // copy when it starts a container. It is a file that is mounted, so that it is written in place, and no container restarts.
-func PodHosts(c *cluster.Cluster, endpoint string) step.Step {
+func PodHosts(c *cluster.Cluster, host, endpoint string) step.Step {
 	return step.Command{
 		What:   "pods know the API server",
 		Inputs: runner.Inputs("NAME", c.Spec.LoadBalancer.Domain, "ADDRESS", endpoint), Script: script("pods"),

@@ -87,14 +87,17 @@ func TestLeave(t *testing.T) {
 		t.Errorf("nothing to leave: %v", steps)
 	}
 	s := host.Leave(c, "10.0.0.100")[0]
-	for _, want := range []string{"", "close 2 connections to 10.0.0.100", ""} {
-		change, err := s.Precheck(t.Context(), h.Runner())
-		if err != nil || (change == nil) != (want == "") || change != nil && change.Diff != want {
-			t.Fatalf("%+v, want %q: %v", change, want, err)
+	for _, want := range []string{"", "+ no connections to 10.0.0.100", ""} {
+		if got := gap(t, s, h); got != want {
+			t.Fatalf("%q, want %q", got, want)
 		}
+		change, _ := s.Precheck(t.Context(), h.Runner())
 		if change != nil {
 			if err := change.Run(t.Context()); err != nil {
 				t.Fatal(err)
+			}
+			if others := host.Leave(c, "10.0.0.11")[0]; gap(t, others, h) == "" {
+				t.Error("the connections of others are closed")
 			}
 			continue
 		}
@@ -102,4 +105,16 @@ func TestLeave(t *testing.T) {
 			h.Connect(to)
 		}
 	}
+}
+
+func gap(t *testing.T, s step.Step, h *runnertest.Host) string {
+	t.Helper()
+	change, err := s.Precheck(t.Context(), h.Runner())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if change == nil {
+		return ""
+	}
+	return change.Diff
 }

@@ -41,7 +41,7 @@ func (c Connections) Precheck(ctx context.Context, r *runner.Runner) (*step.Chan
 		return nil, err
 	}
 	return &step.Change{
-		Diff: fmt.Sprintf("close %d connections to %s", strings.Count(out, "\n")+1, c.To),
+		Diff: "+ no " + c.String(),
 		Run: func(ctx context.Context) error {
 			_, err := r.Sh(ctx, "ss -tnK "+which+" >/dev/null 2>&1 || :")
 			return err

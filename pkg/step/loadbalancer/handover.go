@@ -46,7 +46,7 @@ type Address struct {
 
 func (Address) String() string { return "virtual address elsewhere" }
 
-// Precheck asks the host for the address, and then the API for who else could have it.
+// Precheck asks the host for the address, and then the API whether it has the lease, too.
 func (a Address) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
 	if held, err := held(ctx, r); err != nil || !held {
 		return nil, err
@@ -56,7 +56,7 @@ func (a Address) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, 
 		return nil, err
 	}
 	holder, err := client.LeaseHolder(kube.Impatient(ctx), "kube-system", leaseName)
-	if err != nil || holder == "" || len(a.To) == 0 {
+	if err != nil || holder != a.Host || len(a.To) == 0 {
 		if fault.IsTransient(err) { // no API server answers: nobody could take over
 			err = nil
 		}
@@ -71,10 +71,10 @@ func (a Address) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, 
 // pass offers the lease to the others until one of them leads, those alone whose kube-vip is ready. Where none of them is ready for long, the
 // address stays.
 func (a Address) pass(ctx context.Context, r *runner.Runner, client *kube.Client) (err error) {
-	for end := time.Now().Add(appears); time.Now().Before(end); time.Sleep(time.Second) {
+	for end := time.Now().Add(appears); time.Now().Before(end); {
 		holder, err1 := client.LeaseHolder(ctx, "kube-system", leaseName)
 		ready, err2 := client.ReadyOn(ctx, "kube-system", "app.kubernetes.io/name=kube-vip")
-		if err := errors.Join(err1, err2); err != nil {
+		if err = errors.Join(err1, err2); err != nil {
 			return err
 		}
 		for _, to := range a.To {
@@ -82,8 +82,13 @@ func (a Address) pass(ctx context.Context, r *runner.Runner, client *kube.Client
 				holder, err = a.offer(ctx, client, to)
 			}
 		}
-		if err == nil && holder != a.Host {
+		if slices.Contains(a.To, holder) {
 			return gone(ctx, r)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
 		}
 	}
 	return fault.Advise(err, "see there what kube-vip says: crictl logs $(crictl ps -q --name kube-vip)")
