@@ -26,13 +26,13 @@ func Record(c *cluster.Cluster, host string) step.Step {
 
 // Hosts keeps the names of all hosts, of the API endpoint, of the private registry and of the
 // configuration's further hosts in /etc/hosts. The name of the endpoint stays where it leads, and a former name of it stays, until
-// Endpoint turns them. kubeadm joins
+// Endpoint turns them; so do several masters that a node asks itself. kubeadm joins
 // a host through another master; when the file joined is there the name of the endpoint leads where it is to lead.
 func Hosts(c *cluster.Cluster, host, joined string) step.Step {
 	_, live := c.SplitNodes([]string{host})
 	if at := c.LedTo(host); at != "" && (live != nil || !c.IsNode(host)) {
 		if c.Detoured(host) {
-			return Detour(c, host).(detour).Block
+			return detoured(c, host)
 		}
 		return hosts(c, at, c.FormerNames(host)...)
 	}
@@ -56,7 +56,11 @@ func (detour) Writes() ([]step.File, error) { return nil, nil }
 
 // Detour lets it lead to masters: a client that one of them refuses goes on to the next.
 func Detour(c *cluster.Cluster, host string) step.Step {
-	return detour{hosts(c, strings.Join(c.Detour(host), " "), c.FormerNames(host)...)}
+	return detour{detoured(c, host)}
+}
+
+func detoured(c *cluster.Cluster, host string) step.Block {
+	return hosts(c, strings.Join(c.Detour(host), " "), c.FormerNames(host)...)
 }
 
 func hosts(c *cluster.Cluster, endpoint string, former ...string) step.Block {
