@@ -7,10 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
@@ -40,6 +43,7 @@ type App struct {
 type Request struct {
 	Name          string // of the cluster; its configuration is conf/<name>/cluster.yaml
 	File          string // configuration file, instead of Name
+	Given         []byte // the text of File, where that is not a file but "-"
 	Revision      string // plan, apply: go back to the configuration that this run applied; empty: what the file says
 	Parallel      int    // hosts and steps at a time; 0: the engine's default
 	DryRun        bool
@@ -48,6 +52,8 @@ type Request struct {
 	Rollback      engine.Rollback // when a step fails; "": RollbackHost
 	Force         bool            // delete: also without the cluster's keys, and without machines that cannot be reached
 	SkipPreflight []string        // names of checks
+	HostKeys      string          // what to do with machines whose host keys are not known: ask, accept-new, strict; empty: as configured
+	Debug         bool            // every command on hosts is logged
 	AllowMissing  bool            // create, plan, apply, preflight: without hosts that cannot be reached, where the others can do without them
 }
 
@@ -57,18 +63,14 @@ type Observer struct {
 	Notice func(text string)                            // told what is going on aside from events, at any time
 	Begin  func(cluster string, g *plan.ExecutionGraph) // told the plan before it runs
 	Event  func(engine.Event)                           // told every event of the run, one at a time; the run waits for it, so that one that may be slow is an engine.Subscriber
+	Log    io.WriteCloser                               // the log with Request.Debug, where there is no run that has one; nil: nowhere
 	Stop   <-chan struct{}                              // closed: the run stops cleanly
 
 	// An error is a no.
-	MayRestart func(ctx context.Context, what *Proposal) error      // Apply, Create, Install: may services be restarted?
-	MayForget  func(ctx context.Context, cluster, why string) error // Delete: even though no machine was reached?
-	MayUnlock  func(ctx context.Context, held []Locked) error       // Unlock: may these locks be removed?
-}
-
-func (o Observer) notice(format string, args ...any) {
-	if o.Notice != nil {
-		o.Notice(human.Clean(fmt.Sprintf(format, args...))) // it may have words of a host
-	}
+	MayTrust   func(ctx context.Context, shown []connector.HostKey) error // are these the keys of machines that are not known yet? nil: nobody can be asked
+	MayRestart func(ctx context.Context, what *Proposal) error            // Apply, Create, Install: may services be restarted?
+	MayForget  func(ctx context.Context, cluster, why string) error       // Delete: even though no machine was reached?
+	MayUnlock  func(ctx context.Context, held []Locked) error             // Unlock: may these locks be removed?
 }
 
 // use is one use of kubexm.
@@ -76,18 +78,44 @@ type use struct {
 	app *App
 	Request
 	Observer
+	log *runLog
+}
+
+func (a *App) use(r Request, o Observer) *use {
+	l := newLog(r.Debug)
+	if r.Debug && o.Log != nil {
+		_ = l.open(o.Log) // nothing was logged yet
+	}
+	return &use{a, r, o, l}
+}
+
+func (u *use) notice(format string, args ...any) {
+	text := human.Clean(fmt.Sprintf(format, args...)) // it may have words of a host
+	if u.Notice != nil {
+		u.Notice(text)
+	}
+	if what, warning := strings.CutPrefix(text, "warning: "); warning {
+		u.log.Warn(what)
+	} else {
+		u.log.Info(text)
+	}
 }
 
 // DefaultWorkdir is the work directory where none is named.
 const DefaultWorkdir = ".kubexm"
 
 // Which names the cluster, and the work directory where it is not the default one, on a command line.
-func (a *App) Which(r Request) string { return (&use{app: a, Request: r}).Which() }
+func (a *App) Which(r Request) string { return a.use(r, Observer{}).Which() }
 
 // Which is App.Which of the use.
 func (u *use) Which() string { return u.which() + u.where() }
 
 func (u *use) which() string {
+	if u.File == "-" { // what was read there is not there a second time
+		if _, conf, err := u.app.use(u.Request, Observer{}).read(); err == nil {
+			return " --name " + runner.Quote(conf.Metadata.Name)
+		}
+	}
 	if u.File != "" {
 		return " -f " + runner.Quote(u.File)
 	}
@@ -120,14 +148,14 @@ func (a *App) Clusters() ([]string, error) {
 // Config reads and checks the configuration, and returns where it is. No host is
 // asked, no password is looked up.
 func (a *App) Config(r Request, o Observer) (file string, conf *v1alpha1.Cluster, err error) {
-	d, conf, err := (&use{a, r, o}).read()
+	d, conf, err := a.use(r, o).read()
 	return d.file, conf, err
 }
 
 // document is where a configuration comes from.
 type document struct {
 	file  string
-	given []byte // its text, where that is in the records
+	given []byte // its text, where that is in the records or was read from standard input
 	back  string // the file that is to have that text; empty: none
 }
 
@@ -137,10 +165,13 @@ func (u *use) read() (d document, conf *v1alpha1.Cluster, err error) {
 		return d, nil, err
 	}
 	var warnings config.Errors
-	if d.given == nil {
+	switch {
+	case d.given == nil:
 		conf, warnings, err = config.Load(d.file)
-	} else {
+	case u.File == "-" && u.Revision == "":
 		conf, warnings, err = config.Parse(d.file, d.given)
+	default:
+		conf, warnings, err = config.ParseRecorded(d.file, d.given)
 	}
 	u.warn(warnings)
 	if err == nil && u.Name != "" && conf.Metadata.Name != u.Name {
@@ -160,6 +191,9 @@ func (u *use) warn(warnings config.Errors) {
 func (u *use) document() (document, error) {
 	if u.Revision != "" {
 		return u.earlier()
+	}
+	if u.File == "-" {
+		return document{file: "standard input", given: u.Given}, nil
 	}
 	if u.File != "" {
 		return document{file: u.File}, nil
@@ -193,12 +227,17 @@ func (a *App) applied(name string) (*store.Revision, error) {
 
 // resolveSource reads the secrets of a source, which only what fetches needs.
 func (u *use) resolveSource(ctx context.Context, conf *v1alpha1.Cluster) (v1alpha1.Source, error) {
-	src, warnings, err := config.ResolveSource(ctx, conf, localOutput)
+	src, warnings, err := config.ResolveSource(ctx, conf, u.local)
 	u.warn(warnings)
 	return src, err
 }
 
-func localOutput(ctx context.Context, line string) (string, error) {
+// slowExec is after how long it is told which command of a configuration is waited for.
+const slowExec = 5 * time.Second
+
+// local runs a command line of the configuration on this machine.
+func (u *use) local(ctx context.Context, line string) (string, error) {
+	defer time.AfterFunc(slowExec, func() { u.notice("waiting for a command that gives a secret: %s", line) }).Stop()
 	return runner.New("control", connector.Local()).User(ctx, line, nil)
 }
 
@@ -212,7 +251,7 @@ type session struct {
 
 // open loads the configuration. It asks no host.
 func (a *App) open(ctx context.Context, r Request, o Observer) (*session, error) {
-	s := &session{use: &use{a, r, o}}
+	s := &session{use: a.use(r, o)}
 	err := s.checkSkipped()
 	if err != nil {
 		return nil, err
@@ -220,7 +259,7 @@ func (a *App) open(ctx context.Context, r Request, o Observer) (*session, error)
 	if s.document, s.config, err = s.read(); err != nil {
 		return nil, err
 	}
-	warnings, err := config.ResolveSecrets(ctx, s.config, localOutput)
+	warnings, err := config.ResolveSecrets(ctx, s.config, s.local)
 	s.warn(warnings)
 	if err != nil {
 		return nil, fault.Exit(err, fault.ExitUsage)

@@ -100,10 +100,10 @@ func TestFaultsVirtualAddress(t *testing.T) {
 	exchanged(t, slices.DeleteFunc(all(), func(name string) bool { return !strings.Contains(row(t, name), "vip: "+vip) }))
 }
 
-// TestVirtualAddress does so with kube-vip and with keepalived.
+// TestVirtualAddress does so with kube-vip.
 func TestVirtualAddress(t *testing.T) {
 	racetest.Slow(t)
-	exchanged(t, []string{"row15", "row18"})
+	exchanged(t, []string{"row15"})
 }
 
 func exchanged(t *testing.T, names []string) {

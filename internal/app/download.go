@@ -54,7 +54,7 @@ type Download struct {
 // from. Servers are asked for sizes, and distributions for what packages depend on; nothing is put into the store. That the configuration is for
 // use without a network does not hold here: it is this that makes it work.
 func (a *App) NewDownload(ctx context.Context, r Request, o Observer, sel Selection) (*Download, error) {
-	u := &use{a, r, o}
+	u := a.use(r, o)
 	confs, err := u.selected(&sel)
 	if err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func openStore(workdir string, src v1alpha1.Source) (*resource.Store, error) {
 	for key, a := range src.Access {
 		access[key] = source.Access{Username: a.Username, Password: a.Password, CAFile: a.CAFile, Proxy: a.Proxy}
 	}
-	return resource.Open(filepath.Join(workdir, "packages"), source.Config{Zone: src.Zone, Mirrors: src.Mirrors, Access: access, Offline: src.Offline})
+	return resource.Open(filepath.Join(workdir, "packages"), source.Config{Zone: src.Zone, Mirrors: src.Mirrors, Access: access, Insecure: src.Insecure, Offline: src.Offline})
 }
 
 // selected returns the configurations to download for.
@@ -247,7 +247,7 @@ func (d *Download) Run(b Bundle) func(context.Context, Request, Observer) (*Resu
 		if b.File != "" {
 			then = append(then, task.Pack(d.store, what, func(files []resource.Volume) { res.Bundle = files }))
 		}
-		err := (&use{d.app, r, o}).runHere(ctx, pipeline.Download(d.clusters, then...), res)
+		err := d.app.use(r, o).runHere(ctx, pipeline.Download(d.clusters, then...), res)
 		if err == nil && b.SBOM != "" {
 			res.SBOM, err = b.SBOM, d.store.WriteSBOM(ctx, b.SBOM, what)
 		}
@@ -281,7 +281,7 @@ func (a *App) Import(ctx context.Context, r Request, o Observer, files []string,
 			}))
 		}
 	}
-	return res, (&use{a, r, o}).runHere(ctx, pipeline.Import(all...), res)
+	return res, a.use(r, o).runHere(ctx, pipeline.Import(all...), res)
 }
 
 // runHere runs a pipeline that only concerns the control machine. It is no run of a
@@ -331,7 +331,7 @@ func (a *App) Prune(ctx context.Context, r Request, o Observer, sel Selection) (
 	if err != nil {
 		return nil, err
 	}
-	u := &use{a, r, o}
+	u := a.use(r, o)
 	described, err := u.described()
 	if err != nil {
 		return nil, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -48,6 +47,10 @@ type fleet struct {
 // dialAll connects to every host, and returns those that cannot be reached.
 func (s *session) dialAll(ctx context.Context) (*fleet, []*HostError) {
 	f := s.fleet()
+	if s.app.Dial == nil {
+		bastions, hosts := f.meet(ctx)
+		defer f.tellRecorded(append(bastions, hosts...))
+	}
 	slow := time.AfterFunc(3*time.Second, f.tellMissing)
 	defer slow.Stop()
 	return f, f.each(func(h *v1alpha1.Host) error { return f.dial(ctx, h) })
@@ -67,12 +70,15 @@ func (f *fleet) dial(ctx context.Context, h *v1alpha1.Host) error {
 	if dial == nil {
 		dial = f.dialSSH
 	}
-	conn, err := dial(ctx, h, filepath.Join(f.of.dir, "known_hosts"))
+	conn, err := dial(ctx, h, f.of.knownHosts())
 	if err != nil {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.of.Debug {
+		conn = &logged{conn, h.Name, f.of.log}
+	}
 	f.hosts[h.Name] = runner.New(h.Name, conn)
 	return nil
 }
@@ -254,23 +260,36 @@ func joined(failed []*HostError) error {
 }
 
 func (f *fleet) dialSSH(ctx context.Context, h *v1alpha1.Host, knownHosts string) (connector.Connector, error) {
-	conf := sshConfig(h.Name, h.Address, h.Credentials, knownHosts)
-	conf.SudoPassword = h.SudoPassword
-	conf.ConnectTimeout, conf.KeepAlive = h.Timeouts.Connect.Duration, h.Timeouts.KeepAlive.Duration
-	if h.Bastion != nil {
-		bastion, err := f.bastion(ctx, h.Bastion, h.Timeouts, knownHosts)
-		if err != nil {
-			return nil, err
-		}
-		conf.Bastion = bastion
+	conf, err := f.sshTo(ctx, h, knownHosts)
+	if err != nil {
+		return nil, err
 	}
 	return connector.SSH(ctx, conf)
 }
 
+// sshTo is how to reach a host, by its bastion if it has one.
+func (f *fleet) sshTo(ctx context.Context, h *v1alpha1.Host, knownHosts string) (conf connector.SSHConfig, err error) {
+	conf = f.toHost(h, knownHosts)
+	if h.Bastion != nil {
+		conf.Bastion, err = f.bastion(ctx, f.toBastion(h, knownHosts))
+	}
+	return conf, err
+}
+
+// toHost is how to reach a host, but for its bastion.
+func (f *fleet) toHost(h *v1alpha1.Host, knownHosts string) connector.SSHConfig {
+	conf := f.ssh(h.Name, h.Address, h.HostKey, h.Credentials, h.Connection, knownHosts)
+	conf.SudoPassword = h.SudoPassword
+	return conf
+}
+
+// toBastion is how to reach the bastion of a host.
+func (f *fleet) toBastion(h *v1alpha1.Host, knownHosts string) connector.SSHConfig {
+	return f.ssh("bastion "+h.Bastion.Address, h.Bastion.Address, h.Bastion.HostKey, h.Bastion.Credentials, h.Connection, knownHosts)
+}
+
 // bastion connects to a bastion once for all hosts behind it.
-func (f *fleet) bastion(ctx context.Context, b *v1alpha1.Bastion, timeouts v1alpha1.Timeouts, knownHosts string) (connector.Connector, error) {
-	conf := sshConfig("bastion "+b.Address, b.Address, b.Credentials, knownHosts)
-	conf.ConnectTimeout, conf.KeepAlive = timeouts.Connect.Duration, timeouts.KeepAlive.Duration
+func (f *fleet) bastion(ctx context.Context, conf connector.SSHConfig) (connector.Connector, error) {
 	f.mu.Lock()
 	dial := f.bastions[conf]
 	if dial == nil {
@@ -281,10 +300,12 @@ func (f *fleet) bastion(ctx context.Context, b *v1alpha1.Bastion, timeouts v1alp
 	return dial()
 }
 
-func sshConfig(name, address string, c v1alpha1.Credentials, knownHosts string) connector.SSHConfig {
+func (f *fleet) ssh(name, address, hostKey string, c v1alpha1.Credentials, network v1alpha1.Connection, knownHosts string) connector.SSHConfig {
 	return connector.SSHConfig{
 		Name: name, Address: address, Port: c.Port, User: c.User, Password: c.Password,
 		PrivateKeyPath: c.PrivateKeyPath, Passphrase: c.Passphrase, KnownHosts: knownHosts,
+		HostKey: hostKey, Strict: f.of.hostKeys(network) != acceptNew,
+		ConnectTimeout: network.Timeouts.Connect.Duration, KeepAlive: network.Timeouts.KeepAlive.Duration,
 	}
 }
 

@@ -84,7 +84,10 @@ func badArguments(t *testing.T, service, field string) {
 }
 
 func badArgument(t *testing.T, name, service, field string) {
-	const bad = "no-such-flag"
+	bad := "vmodule" // every program of Kubernetes takes it, but not any value of it
+	if service == "etcd" {
+		bad = "log-outputs"
+	}
 	was := row(t, name)
 	w := newWorld(t, was, "")
 	_, err := w.attempt(t.Context()).create()
@@ -95,7 +98,7 @@ func badArgument(t *testing.T, name, service, field string) {
 			start := h.OnStart[process]
 			h.OnStart[process] = func(h *runnertest.Host) error {
 				if strings.Contains(argumentsOf(h, service), bad) {
-					return errors.New("unknown flag: --" + bad)
+					return errors.New("invalid value of --" + bad)
 				}
 				return start(h)
 			}
@@ -204,10 +207,10 @@ func TestFaultsKilledLiving(t *testing.T) {
 	killedLiving(t, map[string]int{"row7": 60, "row9": math.MaxInt})
 }
 
-// TestKilledLiving does so at a few nodes.
+// TestKilledLiving does so at one node.
 func TestKilledLiving(t *testing.T) {
 	racetest.Slow(t)
-	killedLiving(t, map[string]int{"row7": 2, "row9": 2})
+	killedLiving(t, map[string]int{"row7": 1, "row9": 1})
 }
 
 func killedLiving(t *testing.T, most map[string]int) {
@@ -243,7 +246,7 @@ func TestFaultsStoppedLiving(t *testing.T) {
 // TestStoppedLiving does so at a few nodes.
 func TestStoppedLiving(t *testing.T) {
 	racetest.Slow(t)
-	stoppedLiving(t, map[string]int{"row7": 2, "row9": 2})
+	stoppedLiving(t, map[string]int{"row9": 2})
 }
 
 // stoppedLiving wants all that ran to run when a run has stopped, and pods on all nodes.

@@ -131,6 +131,7 @@ func (s *session) lock() (_ *work, err error) {
 		return nil, err
 	}
 	w := s.working(is, who)
+	w.ends = append(w.ends, w.leaveLog)
 	w.ends = append([]func(){func() { f.Close() }}, append(w.ends, func() { _ = is.Release(leaseCluster, holder()) })...) // the next one takes it in any case
 	return w, nil
 }

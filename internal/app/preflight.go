@@ -59,7 +59,7 @@ func (a *App) Preflight(ctx context.Context, r Request, o Observer) (*Fitness, e
 			severity = preflight.SeverityWarning
 		}
 		is.Findings = append(is.Findings, preflight.Finding{
-			Host: e.Host, Check: "connectivity", Found: e.Err.Error(), Needed: "an SSH login with root privileges",
+			Host: e.Host, Check: preflight.Connectivity, Found: e.Err.Error(), Needed: "an SSH login with root privileges",
 			Severity: severity, Fix: cmp.Or(fault.Advice(e.Err), "check that the machine is up and lets you log in"),
 		})
 	}

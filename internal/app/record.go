@@ -18,6 +18,7 @@ type record struct {
 	store.Run
 	journal *store.Journal
 	records store.Store
+	log     *runLog
 }
 
 // record begins the record of a run: its plan, its configuration, its events.
@@ -43,13 +44,17 @@ func (w *work) record(pipe string, graph *plan.ExecutionGraph, missing []string)
 	if err != nil {
 		return nil, err
 	}
-	return &record{run, store.NewJournal(w.records, run), w.records}, nil
+	if err := w.logRun(run); err != nil {
+		w.notice("warning: this run has no log: %v", err)
+	}
+	return &record{run, store.NewJournal(w.records, run), w.records, w.log}, nil
 }
 
 // sink hands events to the journal before it passes them on.
 func (r *record) sink(next func(engine.Event)) func(engine.Event) {
 	return func(ev engine.Event) {
 		r.journal.Add(ev)
+		r.log.event(ev)
 		if next != nil {
 			next(ev)
 		}
@@ -72,7 +77,9 @@ func (r *record) finish(res *Result, runErr error) error {
 	r.Ended, r.Summary, r.Result = &now, res.Summary, Outcome(runErr)
 	if runErr != nil {
 		r.Error = runErr.Error()
+		r.log.Error(r.Error)
 	}
+	r.log.Info("run ended: "+r.Result, "duration_ms", now.Sub(r.Started).Milliseconds(), "changed", r.Summary.Changed, "ok", r.Summary.OK, "failed", r.Summary.Failed, "skipped", r.Summary.Skipped)
 	if err := r.journal.Close(); err != nil { // one cause needs to be told once
 		return err
 	}

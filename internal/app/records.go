@@ -114,7 +114,7 @@ func (p *records) run(id string) (store.Run, error) {
 
 // Runs lists the recorded runs of a cluster, oldest first.
 func (a *App) Runs(r Request) ([]store.Run, error) {
-	p, err := (&use{app: a, Request: r}).history()
+	p, err := a.use(r, Observer{}).history()
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (a *App) Runs(r Request) ([]store.Run, error) {
 // Events reads the events of a run, of the last one when id is empty. With
 // follow it goes on until the run or ctx ends.
 func (a *App) Events(ctx context.Context, r Request, id string, follow bool, each func(engine.Event) error) error {
-	p, err := (&use{app: a, Request: r}).history()
+	p, err := a.use(r, Observer{}).history()
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (a *App) Events(ctx context.Context, r Request, id string, follow bool, eac
 
 // CriticalPath returns the chain of steps that made a run last as long as it did.
 func (a *App) CriticalPath(r Request, id string) ([]engine.Leg, error) {
-	p, err := (&use{app: a, Request: r}).history()
+	p, err := a.use(r, Observer{}).history()
 	if err != nil {
 		return nil, err
 	}

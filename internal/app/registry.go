@@ -90,7 +90,7 @@ func (a *App) PushImages(ctx context.Context, req Request, o Observer, refs []st
 		refs = have
 	}
 	if req.DryRun { // the engine takes what cannot be looked at for what steps ahead of it will make
-		at := s.cluster.Registry()
+		at := s.cluster.RegistryPush()
 		at.Dial = r.Dial
 		if _, err := s.cluster.Store.Lacks(ctx, at, refs...); err != nil {
 			return nil, err
@@ -142,7 +142,7 @@ type NeededImage struct {
 // Images tells what images a cluster needs, which of them are in the store, and which in its private registry. Of hosts whose
 // architecture is not configured it is one of archs, by default amd64. No host but that of the registry is asked.
 func (a *App) Images(ctx context.Context, r Request, o Observer, archs []string) (*NeededImages, error) {
-	u := &use{a, r, o}
+	u := a.use(r, o)
 	sel := Selection{Archs: archs}
 	confs, err := u.selected(&sel)
 	if err != nil {
@@ -171,7 +171,7 @@ func (a *App) Images(ctx context.Context, r Request, o Observer, archs []string)
 	if clusters[0].RegistryHost() != "" {
 		list.Registry = confs[0].Spec.Registry.PrivateRegistry
 		if err := list.look(ctx, u); err != nil {
-			o.notice("warning: the contents of %s cannot be listed: %v", list.Registry, err)
+			u.notice("warning: the contents of %s cannot be listed: %v", list.Registry, err)
 		}
 	}
 	return list, nil

@@ -68,6 +68,7 @@ func TestRegistry(t *testing.T) {
 			t.Errorf("status:\n%s", is)
 		}
 		w.serveAt("10.0.0.14:443", nil)
+		w.hosts["node4"].Serve("127.0.0.1:5001", nil)
 		for _, dry := range []bool{true, false} {
 			a := w.attempt(t.Context())
 			a.DryRun = dry
@@ -207,7 +208,7 @@ func TestRegistryTroubles(t *testing.T) {
 		"does not answer": {func(w *world) {
 			w.hosts["node4"].OnStart["registry.service"] = func(*runnertest.Host) error { return nil }
 		}, []string{
-			"wait for the registry on node4: not done after 3m0s: registry registry.kubexm.local: ", "connection refused\n",
+			"wait for registry on node4: not done after 3m0s: registry registry.kubexm.local: ", "connection refused\n",
 			"last log lines of registry:\n", "advice: look at the host: journalctl -u registry\n",
 		}},
 		"out of a node's reach": {func(w *world) {

@@ -28,7 +28,7 @@ type Revision struct {
 
 // History lists the configurations that were applied to a cluster, oldest first.
 func (a *App) History(r Request) ([]Revision, error) {
-	p, err := (&use{app: a, Request: r}).history()
+	p, err := a.use(r, Observer{}).history()
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func differing(was, is []byte) (all []string, err error) {
 // another run, or where to is empty from the one of now. Defaults are filled in. Secrets and the contents of files
 // are told by keyed digests.
 func (a *App) Diff(ctx context.Context, r Request, o Observer, from, to string) (string, error) {
-	p, err := (&use{a, r, o}).history()
+	p, err := a.use(r, o).history()
 	if err != nil {
 		return "", err
 	}
@@ -135,7 +135,7 @@ func (u *use) earlier() (document, error) {
 		err := fmt.Errorf("the text of the configuration that run %s applied was not kept: it held secrets in plain text, or an older version of kubexm did not record it", was.Run.ID)
 		return document{}, fault.Exit(fault.Advise(err, "see what differs with: kubexm config diff"+u.Which()+" "+was.Run.ID+"; edit the file, and apply it"), fault.ExitUsage)
 	}
-	now := &use{app: u.app, Request: Request{Name: u.Name, File: u.File}}
+	now := u.app.use(Request{Name: u.Name, File: u.File}, Observer{})
 	is, err := now.document()
 	d := document{file: "configuration of " + was.Run.ID, given: was.Given}
 	if _, err := os.Stat(is.file); err == nil { // else the cluster has no file: what is applied is in the records

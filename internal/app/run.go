@@ -34,6 +34,7 @@ var ErrStopped = errors.New("stopped before the end")
 // Result is how a use case that runs a pipeline ended.
 type Result struct {
 	Run        string           `json:"run,omitempty"` // name of the run; empty for a dry run
+	Log        string           `json:"log,omitempty"` // path of its log
 	Cluster    string           `json:"cluster"`
 	Kubeconfig string           `json:"kubeconfig,omitempty"` // path, where the cluster has one
 	Missing    []string         `json:"missing,omitempty"`    // hosts that could not be reached and were left out
@@ -354,7 +355,7 @@ func (s *site) runSeen(ctx context.Context, name string, graph *plan.ExecutionGr
 		if rec, err = s.record(name, graph, res.Missing); err != nil {
 			return nil, err
 		}
-		res.Run = rec.ID
+		res.Run, res.Log = rec.ID, s.logFile(rec.Run)
 		e.Sink = rec.sink(s.Event)
 	}
 	if s.Begin != nil { // once there is something to go on with
@@ -397,12 +398,15 @@ func (s *site) configured(res *Result, err error) (*Result, error) {
 	return res, err
 }
 
+// adminConf is where a cluster's directory has its kubeconfig.
+const adminConf = "admin.conf"
+
 // writeKubeconfig keeps the administrator's kubeconfig on the control machine.
 func writeKubeconfig(c *cluster.Cluster) (string, error) {
 	if c.Certs.Pending() != nil {
 		return "", nil // the run ended before there were keys
 	}
-	path := filepath.Join(c.Dir, "admin.conf")
+	path := filepath.Join(c.Dir, adminConf)
 	conf, err := c.AdminConfig()
 	if err != nil {
 		return "", err
@@ -411,4 +415,21 @@ func writeKubeconfig(c *cluster.Cluster) (string, error) {
 		return "", durable.Advise(fmt.Errorf("writing the kubeconfig: %w", err))
 	}
 	return path, nil
+}
+
+// Kubeconfig returns the administrator's kubeconfig and the name of the cluster.
+func (a *App) Kubeconfig(r Request, o Observer) (cluster string, conf []byte, err error) {
+	u := a.use(r, o)
+	if cluster = r.Name; cluster == "" {
+		_, c, err := u.read()
+		if err != nil {
+			return "", nil, err
+		}
+		cluster = c.Metadata.Name
+	}
+	conf, err = os.ReadFile(filepath.Join(a.Workdir, cluster, adminConf))
+	if missing(err) {
+		err = fault.Advise(fmt.Errorf("cluster %s has no kubeconfig in %s yet", cluster, a.Workdir), "create the cluster with: kubexm create cluster"+u.Which())
+	}
+	return cluster, conf, err
 }

@@ -70,6 +70,20 @@ func TestNoSecretTold(t *testing.T) {
 					t.Fatal(err)
 				}
 				w.kept(heard)
+				a = w.listening(t.Context(), heard, secrets)
+				a.DryRun = true
+				if _, err = a.create(); err != nil {
+					t.Fatal(err)
+				}
+				if logs, _ := filepath.Glob(filepath.Join(w.dir, "*", "runs", "debug.jsonl")); len(logs) != 1 {
+					t.Error("a dry run has no log")
+				}
+				keys := w.logs(heard)
+				for _, k := range []string{"timestamp", "message", "run", "pipeline", "module", "task", "step", "node", "status", "duration_ms", "error", "command", "level DEBUG", "level INFO", "level ERROR"} {
+					if keys[k] == 0 {
+						t.Errorf("no line of a log has %s", k)
+					}
+				}
 				if all := w.secrets(secrets); len(all) < 20 {
 					t.Errorf("only %d secrets are known", len(all))
 				} else {
@@ -83,6 +97,7 @@ func TestNoSecretTold(t *testing.T) {
 // listening prepares a run of which all is heard, and the files that hosts get.
 func (w *world) listening(ctx context.Context, heard, files *overheard) *attempt {
 	a := w.attempt(ctx)
+	a.Debug = true
 	a.Notice = func(text string) { heard.hear("notice", "%s", text) }
 	a.Event = func(ev engine.Event) { heard.hear("event", "%+v", ev) }
 	a.around = func(h *runnertest.Host, ctx context.Context, c connector.Cmd) error {
@@ -120,6 +135,27 @@ func (w *world) kept(heard *overheard) {
 			}
 		}
 	})
+}
+
+// logs hears the logs of runs, and tells what keys their lines have.
+func (w *world) logs(heard *overheard) map[string]int {
+	keys := map[string]int{}
+	files, err := filepath.Glob(filepath.Join(w.dir, "*", "runs", "*.jsonl"))
+	w.must(err)
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		w.must(err)
+		for line := range strings.Lines(string(text)) {
+			heard.hear("log", "%s", line)
+			var entry map[string]any
+			w.must(json.Unmarshal([]byte(line), &entry))
+			for k := range entry {
+				keys[k]++
+			}
+			keys["level "+fmt.Sprint(entry["level"])]++
+		}
+	}
+	return keys
 }
 
 // secrets are the lines and the forms in which secrets would be told.

@@ -26,15 +26,33 @@ func (w *world) serveAt(address string, dial func() (net.Conn, error)) {
 // serveRegistry runs the private registry by the files on its host. It has what was pushed as long as
 // its directory is there.
 func (w *world) serveRegistry(h *runnertest.Host) error {
-	const dir, data = "/etc/registry/", "/var/lib/registry/docker/registry"
+	guarded, err := w.guardedRegistry(h, "/etc/registry/", ":443", true)
+	if err == nil {
+		w.serveAt(addresses[h.Name]+":443", guarded)
+	}
+	return err
+}
+
+// serveRegistryPush takes images, on the loopback alone.
+func (w *world) serveRegistryPush(h *runnertest.Host) error {
+	guarded, err := w.guardedRegistry(h, "/etc/registry/push/", "127.0.0.1:5001", false)
+	if err == nil {
+		h.Serve("127.0.0.1:5001", guarded)
+	}
+	return err
+}
+
+func (w *world) guardedRegistry(h *runnertest.Host, dir, at string, readOnly bool) (func() (net.Conn, error), error) {
+	const data = "/var/lib/registry/docker/registry"
 	config, _ := h.Get(dir + "config.yml")
 	crt, _ := h.Get(dir + "tls.crt")
 	key, _ := h.Get(dir + "tls.key")
 	users, _ := h.Get(dir + "htpasswd")
 	pair, err := tls.X509KeyPair([]byte(crt), []byte(key))
 	user, hash, ok := strings.Cut(strings.TrimSpace(users), ":")
-	if err != nil || !ok || !strings.Contains(config, "rootdirectory: /var/lib/registry\n") || !strings.Contains(config, "addr: :443\n") {
-		return errors.Join(err, errors.New("configuration error: "+config))
+	if err != nil || !ok || !strings.Contains(config, "rootdirectory: /var/lib/registry\n") || !strings.Contains(config, "addr: "+at+"\n") ||
+		strings.Contains(config, "readonly:\n      enabled: true\n") != readOnly {
+		return nil, errors.Join(err, errors.New("configuration error: "+config))
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -59,8 +77,11 @@ func (w *world) serveRegistry(h *runnertest.Host) error {
 			http.Error(rw, "", http.StatusUnauthorized)
 			return
 		}
+		if readOnly && r.Method != http.MethodGet && r.Method != http.MethodHead {
+			http.Error(rw, "", http.StatusMethodNotAllowed)
+			return
+		}
 		pushed.ServeHTTP(rw, r)
 	})
-	w.serveAt(addresses[h.Name]+":443", answering(guarded, &tls.Config{Certificates: []tls.Certificate{pair}}))
-	return nil
+	return answering(guarded, &tls.Config{Certificates: []tls.Certificate{pair}}), nil
 }

@@ -173,6 +173,8 @@ func (w *world) programs(h *runnertest.Host) {
 	}
 	h.OnStart["registry.service"] = w.serveRegistry
 	h.OnStop["registry.service"] = func(h *runnertest.Host) { w.serveAt(addresses[h.Name]+":443", nil) }
+	h.OnStart["registry-push.service"] = w.serveRegistryPush
+	h.OnStop["registry-push.service"] = func(h *runnertest.Host) { h.Serve("127.0.0.1:5001", nil) }
 	for _, service := range []string{"etcd.service", "pod etcd"} {
 		h.OnStart[service], h.OnStop[service] = w.etcd, w.etcdDown
 	}

@@ -38,9 +38,9 @@ var layers = [][]string{
 	{"cmd/*"},
 }
 
-// helpers are no part of the program: tests and the testbed may import anything.
+// helpers are no part of the program: tests, the testbed and what makes releases may import anything.
 func helper(pkg string) bool {
-	return strings.HasSuffix(pkg, "test") || strings.HasPrefix(pkg, "test/") || slices.Contains([]string{"internal/arch", "pkg/util/golden"}, pkg)
+	return strings.HasSuffix(pkg, "test") || strings.HasPrefix(pkg, "test/") || strings.HasPrefix(pkg, "hack/") || slices.Contains([]string{"internal/arch", "pkg/util/golden"}, pkg)
 }
 
 // reserved says which packages alone may import one from outside. A name that

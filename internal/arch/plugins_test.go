@@ -27,6 +27,7 @@ var places = map[string]string{
 	"pkg/resource/registry/": "harbor",     // the client of its API
 	"pkg/resource/layout.go": "containerd", // an annotation that archives of images have, whoever reads them
 	"pkg/config/flags.go":    "containerd", // a flag of kubelets
+	"pkg/config/show.go":     "kube-vip",   // what is proposed to who starts
 }
 
 // TestPluginsAreNamedInRows finds what knows a plugin by its name instead of asking its row. Comments may name any.

@@ -91,7 +91,7 @@ func (p *program) agree(ctx context.Context) error {
 }
 
 func (p *program) planApplyCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := p.ofCluster(&cobra.Command{
 		Use: "apply", Short: "Show what kubexm apply would change",
 		Long: `Compare the configuration that was last applied, the current one, and the machines.
 Nothing is changed. WHY is the reason for each step: the file, drift (somebody changed
@@ -101,12 +101,12 @@ the machine by hand, or a run was interrupted), or both.`,
   kubexm plan apply --name prod --out prod.plan
   kubexm plan apply --name prod --revision 20260102T030405.000Z-apply
   kubexm plan apply --name prod --exit-code >/dev/null || echo "not as configured"`,
-		Args: arguments(0), PreRunE: p.chosen,
-	}
+	})
 	format := output(cmd, "text", "json")
 	p.revisionFlag(cmd)
 	p.skipFlag(cmd)
 	p.missingFlag(cmd)
+	p.keysFlag(cmd)
 	diff := cmd.Flags().Bool("diff", false, "show what would change on each machine")
 	out := cmd.Flags().String("out", "", "file to save the plan in, for kubexm apply")
 	code := cmd.Flags().Bool("exit-code", false, fmt.Sprintf("exit with %d when there is something to change", exitPending))

@@ -8,7 +8,7 @@ import (
 )
 
 func (p *program) buildCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := p.ofCluster(&cobra.Command{
 		Use: "cluster", Short: "Write every file that hosts will get, to review before install",
 		Long: `Make the keys and certificates of a cluster, and write every file that install will
 write to its machines, byte for byte, to WORKDIR/CLUSTER/HOST/PATH: certificates,
@@ -27,8 +27,7 @@ certificates that kubeadm signs on masters.`,
 		Example: `  kubexm build cluster --name prod
   less .kubexm/prod/node1/etc/systemd/system/etcd.service
   kubexm plan --name prod --diff       # what of it is not on the machines yet`,
-		Args: arguments(0), PreRunE: p.chosen,
-	}
+	})
 	format := output(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		built, err := p.app.Build(cmd.Context(), p.request, p.observer())
@@ -55,7 +54,7 @@ certificates that kubeadm signs on masters.`,
 }
 
 func (p *program) installCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := p.ofCluster(&cobra.Command{
 		Use: "cluster", Short: "Create a cluster from what was downloaded or imported, and built",
 		Long: `Do what 'kubexm create cluster' does, but download nothing, and write to the machines
 exactly what 'kubexm build cluster' wrote. If that is missing, was edited, or was built
@@ -71,8 +70,7 @@ it changes only what differs from the configuration.`,
   kubexm preflight --name prod
   kubexm build cluster --name prod
   kubexm install cluster --name prod`,
-		Args: arguments(0), PreRunE: p.chosen,
-	}
+	})
 	format := p.createFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return p.operate(cmd, format.value, p.app.Install)

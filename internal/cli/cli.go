@@ -3,8 +3,10 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -28,7 +30,8 @@ type program struct {
 	yes       bool // services may be restarted
 	quiet     bool
 	noColor   bool
-	answered  bool // JSON was written: the result, or what it is about
+	answered  bool  // JSON was written: the result, or what it is about
+	misused   error // of a call for help
 	interrupt interrupt
 }
 
@@ -57,8 +60,12 @@ func (p *program) execute(ctx context.Context, args []string) (cmd *cobra.Comman
 	cmd = new(cobra.Command) // for what tells of a fault in root
 	cmd = p.root()
 	cmd.SetArgs(args)
-	return cmd.ExecuteContextC(ctx)
+	cmd, err = cmd.ExecuteContextC(ctx)
+	return cmd, cmp.Or(err, p.misused)
 }
+
+// Command is the tree of all commands, for what describes them: man pages and completion scripts.
+func Command() *cobra.Command { return (&program{}).root() }
 
 const longHelp = `kubexm turns bare Linux machines, reached by SSH, into production Kubernetes,
 and maintains it.
@@ -66,6 +73,10 @@ and maintains it.
 A cluster is described in conf/NAME/cluster.yaml (chosen with --name NAME) or in
 any file (-f FILE). Its keys, the downloads and the record of every run are kept
 in the work directory.
+
+The cluster may be named by an argument, too: kubexm status prod. Without a name it is the
+one of the environment variables KUBEXM_NAME or KUBEXM_FILE, else the only one there is,
+except for deleting it. KUBEXM_WORKDIR is the work directory where --workdir is not given.
 
 Exit codes:
   0    done, or nothing to do
@@ -86,7 +97,7 @@ func (p *program) root() *cobra.Command {
 	root := p.group("kubexm", "Production Kubernetes from bare Linux machines",
 		p.createCommand(), p.applyCommand(), p.deleteCommand(), p.unlockCommand(), p.planCommand(), p.installCommand(), p.downloadCommand(), p.importCommand(), p.buildCommand(),
 		p.imagesCommand(), p.registryCommand(),
-		p.preflightCommand(), p.statusCommand(), p.runsCommand(), p.eventsCommand(),
+		p.preflightCommand(), p.hostsCommand(), p.statusCommand(), p.execCommand(), p.sshCommand(), p.kubeconfigCommand(), p.runsCommand(), p.eventsCommand(),
 		p.configCommand(), p.completionCommand(), p.versionCommand())
 	root.Long = longHelp
 	root.Example = `  kubexm config init --name prod     # write conf/prod/cluster.yaml, then edit it
@@ -101,7 +112,7 @@ func (p *program) root() *cobra.Command {
 	root.SetErr(p.err)
 	root.AddGroup(&cobra.Group{ID: groupCluster, Title: "Clusters:"}, &cobra.Group{ID: groupStore, Title: "Downloads and images:"}, &cobra.Group{ID: groupLook, Title: "Status and history:"},
 		&cobra.Group{ID: groupConfig, Title: "Configuration and this program:"})
-	root.SetHelpCommandGroupID(groupConfig)
+	p.setHelp(root)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(flagError)
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
@@ -112,9 +123,10 @@ func (p *program) root() *cobra.Command {
 	})
 	flags := root.PersistentFlags()
 	flags.StringVar(&p.request.Name, "name", "", "`name` of the cluster, described in conf/NAME/cluster.yaml (alias: --cluster)")
-	flags.StringVarP(&p.request.File, "file", "f", "", "configuration `file`, instead of --name")
-	flags.StringVar(&p.app.Workdir, "workdir", app.DefaultWorkdir, "work `directory`, for keys, records and downloads")
+	flags.StringVarP(&p.request.File, "file", "f", "", "configuration `file`, instead of --name (\"-\": standard input)")
+	flags.StringVar(&p.app.Workdir, "workdir", cmp.Or(os.Getenv(envWorkdir), app.DefaultWorkdir), "work `directory`, for keys, records and downloads")
 	flags.BoolVarP(&p.quiet, "quiet", "q", false, "print nothing but results and errors")
+	flags.BoolVar(&p.request.Debug, "debug", false, "log every command on the machines: of a run to a file in the cluster's directory, else to standard error")
 	flags.BoolVar(&p.noColor, "no-color", false, "no colors (also: environment NO_COLOR)")
 	complete(root, "name", p.clusterNames)
 	_ = root.MarkPersistentFlagFilename("file", "yaml", "yml")
@@ -132,10 +144,42 @@ func (p *program) group(use, short string, commands ...*cobra.Command) *cobra.Co
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().NFlag() > 0 {
+				return unknown(fmt.Errorf("%s needs a command", cmd.CommandPath()), cmd, "", commandNames(cmd))
+			}
+			return cmd.Help()
+		},
 	}
 	cmd.AddCommand(commands...)
 	return cmd
+}
+
+// setHelp lets help fail for commands that there are not.
+func (p *program) setHelp(root *cobra.Command) {
+	show := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if cmd.HasSubCommands() {
+			p.misused = cmd.ValidateArgs(cmd.Flags().Args())
+		}
+		if p.misused == nil {
+			show(cmd, args)
+		}
+	})
+	root.SetHelpCommandGroupID(groupConfig)
+	root.InitDefaultHelpCmd()
+	help, _, _ := root.Find([]string{"help"}) // it was made just now
+	help.Run, help.RunE = nil, func(cmd *cobra.Command, args []string) error {
+		about, rest, err := root.Find(args)
+		if err == nil && about.HasSubCommands() {
+			err = about.ValidateArgs(rest)
+		}
+		if err != nil {
+			return err
+		}
+		about.InitDefaultHelpFlag()
+		return about.Help()
+	}
 }
 
 // terminal reports whether a stream is a terminal that can move its cursor.

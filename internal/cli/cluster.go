@@ -15,7 +15,7 @@ import (
 )
 
 func (p *program) createCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := p.ofCluster(&cobra.Command{
 		Use: "cluster", Short: "Create a cluster, or make it match its configuration",
 		Long: `Download what is needed, prepare the machines, start Kubernetes and wait until
 every node is Ready.
@@ -37,8 +37,7 @@ The first Ctrl-C lets running steps finish, and machines whose services are bein
   kubexm create cluster --name prod --resume
   kubexm create cluster --name prod --allow-missing
   kubexm create cluster --name prod -o json | jq .`,
-		Args: arguments(0), PreRunE: p.chosen,
-	}
+	})
 	format := p.createFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return p.operate(cmd, format.value, p.app.Create)
@@ -49,7 +48,7 @@ The first Ctrl-C lets running steps finish, and machines whose services are bein
 }
 
 func (p *program) deleteCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := p.ofCluster(&cobra.Command{
 		Use: "cluster", Short: "Delete a cluster from its machines",
 		Long: `Stop Kubernetes on every machine of the cluster and restore the machines to what they
 were before: programs, settings, networks and all data of the cluster, including etcd's
@@ -67,8 +66,8 @@ Where no machine at all can be reached, which may be no more than a broken netwo
   kubexm delete cluster --name prod --dry-run
   kubexm delete cluster -f cluster.yaml --yes
   kubexm delete cluster --name prod --force --confirm=prod`,
-		Args: arguments(0), PreRunE: p.chosen,
-	}
+	})
+	cmd.PreRunE = p.named
 	format := p.runFlags(cmd)
 	cmd.Flags().BoolVar(&p.request.Force, "force", false, "delete even without the cluster's keys, or when machines cannot be reached")
 	yes := cmd.Flags().BoolP("yes", "y", false, "do not ask for confirmation")
@@ -112,9 +111,10 @@ func (p *program) runFlags(cmd *cobra.Command) *choice {
 	f := cmd.Flags()
 	f.BoolVar(&p.request.DryRun, "dry-run", false, "only inspect the machines, and show what would change on each")
 	f.BoolVar(&p.request.NoRollBack, "no-rollback", false, "leave everything as it is when a step fails")
-	p.rollback = choice{string(engine.RollbackHost), []string{string(engine.RollbackHost), string(engine.RollbackTask)}}
+	p.rollback = choice{value: string(engine.RollbackHost), allowed: []string{string(engine.RollbackHost), string(engine.RollbackTask)}}
 	f.Var(&p.rollback, "rollback", "what to undo when a step fails: its task on that host, or its task on all its hosts")
 	complete(cmd, "rollback", func() []string { return p.rollback.allowed })
+	p.keysFlag(cmd)
 	f.IntVar(&p.request.Parallel, "parallel", 0, "steps to run at a time, over all machines (default 128)")
 	return output(cmd, "text", "json")
 }

@@ -116,6 +116,12 @@ func counts(st style.Style, s engine.Summary) string {
 	add(st.Bad, s.Failed, "failed")
 	add(st.Warn, s.Restored, "rolled back")
 	add(st.Dim, s.Skipped, "skipped")
+	switch {
+	case s.Total == 0:
+		return "nothing to do"
+	case len(parts) == 0:
+		return human.Count(s.Total, "step") + ": none ended"
+	}
 	return fmt.Sprintf("%d steps: %s", s.Total, strings.Join(parts, ", "))
 }
 
@@ -123,7 +129,8 @@ func counts(st style.Style, s engine.Summary) string {
 // change share it.
 func (op *operation) writeDiffs(st style.Style) {
 	var order, texts []string
-	perHost, hosts := map[string]*strings.Builder{}, map[string][]string{}
+	perHost, hosts, later := map[string]*strings.Builder{}, map[string][]string{}, map[string][]string{}
+	op.state.Sort(op.diffs) // or two equal runs would differ
 	for _, ev := range op.diffs {
 		b := perHost[ev.Host]
 		if b == nil {
@@ -131,10 +138,17 @@ func (op *operation) writeDiffs(st style.Style) {
 			perHost[ev.Host] = b
 			order = append(order, ev.Host)
 		}
+		if ev.Later {
+			later[ev.Host] = append(later[ev.Host], ev.What)
+			continue
+		}
 		fmt.Fprintf(b, "  %s %s\n", st.Warn.String("~"), ev.What)
 		for line := range strings.Lines(ev.Diff) {
 			fmt.Fprintf(b, "      %s\n", diffPaint(st, line).String(progress.Clean(strings.TrimRight(line, "\n"))))
 		}
+	}
+	for host, steps := range later {
+		indent(perHost[host], "  "+st.Warn.String("?")+" ", "not known until the steps before have run: "+strings.Join(steps, ", "), width(op.out))
 	}
 	slices.Sort(order)
 	for _, h := range order {

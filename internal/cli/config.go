@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -33,12 +34,16 @@ func (p *program) configInit() *cobra.Command {
 or to the file of -f ("-" is standard output). An existing file is not overwritten.`,
 		Example: `  kubexm config init --name prod
   kubexm config init --name prod --address 10.0.0.11,10.0.0.12 --user ubuntu
+  kubexm config init --name prod --masters 3 --workers 5 --vip 10.0.0.100
   kubexm config init -f - --type kubexm`,
 		Args: arguments(0),
 	}
 	var o config.InitOptions
-	kind := &choice{v1alpha1.TypeKubeadm, []string{v1alpha1.TypeKubeadm, v1alpha1.TypeKubexm}}
-	cmd.Flags().StringSliceVar(&o.Addresses, "address", nil, "`addresses` of the machines, the master first")
+	kind := &choice{value: v1alpha1.TypeKubeadm, allowed: []string{v1alpha1.TypeKubeadm, v1alpha1.TypeKubexm}}
+	cmd.Flags().StringSliceVar(&o.Addresses, "address", nil, "`addresses` of the machines, masters first")
+	cmd.Flags().IntVar(&o.Masters, "masters", 1, "how many masters")
+	cmd.Flags().IntVar(&o.Workers, "workers", 0, "how many workers (default: as many as there are further addresses)")
+	cmd.Flags().StringVar(&o.VIP, "vip", "", "a virtual `address` for the API servers, which one master at a time holds")
 	cmd.Flags().StringVar(&o.User, "user", "", "login `user` (default root)")
 	cmd.Flags().StringVar(&o.PrivateKeyPath, "key", "", "private key `file` for the login")
 	cmd.Flags().Var(kind, "type", "how the control plane and etcd run")
@@ -47,6 +52,9 @@ or to the file of -f ("-" is standard output). An existing file is not overwritt
 		name, file := p.request.Name, p.request.File
 		if name == "" && file == "" {
 			return usage(errors.New("the configuration needs a name: give --name NAME (for conf/NAME/cluster.yaml) or -f FILE"))
+		}
+		if o.Masters < 1 || o.Workers < 0 {
+			return usage(fmt.Errorf("a cluster has one master at least, and no negative number of workers: not %d and %d", o.Masters, o.Workers))
 		}
 		o.Type = kind.value
 		text, err := config.Init(cmp.Or(name, "mycluster"), o)
@@ -78,7 +86,7 @@ func checkInit(text string) (open bool, err error) {
 	if len(wrong) == 0 {
 		return len(all) > 0, nil
 	}
-	return false, usage(fault.Advise(wrong, "correct the options --name, --address (each machine once), --user, --key"))
+	return false, usage(fault.Advise(wrong, "correct the options --name, --address (each machine once), --user, --key, --vip"))
 }
 
 func (p *program) writeConfig(file, text string) error {
@@ -106,14 +114,27 @@ func (p *program) writeConfig(file, text string) error {
 }
 
 func (p *program) configValidate() *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := p.ofCluster(&cobra.Command{
 		Use: "validate", Short: "Check a configuration, without contacting machines",
 		Long:    "Check a configuration. All problems are reported at once, with their lines.\nNo machine is contacted. The exit code is 2 if there is a problem.",
 		Example: "  kubexm config validate --name prod\n  kubexm config validate -f cluster.yaml",
-		Args:    arguments(0), PreRunE: p.chosen,
-	}
+	})
+	format := output(cmd, "text", "json", "yaml")
 	cmd.RunE = func(*cobra.Command, []string) error {
-		file, conf, err := p.app.Config(p.request, p.observer())
+		is := validity{Valid: true, Errors: []config.Error{}, Warnings: []string{}}
+		o := p.observer()
+		if format.value != "text" {
+			o.Notice = func(text string) { is.Warnings = append(is.Warnings, strings.TrimPrefix(text, "warning: ")) }
+		}
+		file, conf, err := p.app.Config(p.request, o)
+		if format.value != "text" {
+			if wrong, ok := errors.AsType[config.Errors](err); ok {
+				is.Valid, is.Errors = false, wrong
+			} else if err != nil {
+				return err
+			}
+			return cmp.Or(p.print(format.value, is), err)
+		}
 		if err != nil {
 			return err
 		}
@@ -125,12 +146,18 @@ func (p *program) configValidate() *cobra.Command {
 	return cmd
 }
 
+// validity is what is right and wrong with a configuration.
+type validity struct {
+	Valid    bool           `json:"valid"`
+	Errors   []config.Error `json:"errors"`
+	Warnings []string       `json:"warnings"`
+}
+
 func (p *program) configShow() *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := p.ofCluster(&cobra.Command{
 		Use: "show", Short: "Print a configuration with all defaults; secrets are masked",
 		Example: "  kubexm config show --name prod\n  kubexm config show -f cluster.yaml -o json",
-		Args:    arguments(0), PreRunE: p.chosen,
-	}
+	})
 	format := output(cmd, "yaml", "json")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		_, conf, err := p.app.Config(p.request, p.observer())
@@ -138,14 +165,17 @@ func (p *program) configShow() *cobra.Command {
 			return err
 		}
 		text, err := config.Show(conf)
-		if err == nil && format.value == "json" {
-			text, err = yaml.YAMLToJSON(text)
-			text = append(text, '\n')
+		if err != nil {
+			return err
 		}
-		p.answered = err == nil
-		if err == nil {
-			_, err = p.out.Write(text)
+		if format.value == "json" {
+			if text, err = yaml.YAMLToJSON(text); err != nil {
+				return err
+			}
+			return p.print("json", json.RawMessage(text))
 		}
+		p.answered = true
+		_, err = p.out.Write(text)
 		return err
 	}
 	return cmd

@@ -111,7 +111,7 @@ func (p *program) downloadFlags(cmd *cobra.Command, d *downloading) {
 	f.StringVar(&d.sign, "sign-key", "", "sign what --export writes with the SSH key in a `file`")
 	f.StringVar(&d.sbom, "sbom", "", "also write a list of what was downloaded to a `file`")
 	f.BoolVar(&p.request.DryRun, "dry-run", false, "only list what would be downloaded, or removed")
-	f.BoolVar(&d.verify, "verify", false, "check every file of the store against the lock file file")
+	f.BoolVar(&d.verify, "verify", false, "check every file of the store against the lock file")
 	f.BoolVar(&d.prune, "prune", false, "remove from the store what no cluster needs")
 	f.IntVar(&p.request.Parallel, "parallel", 0, "downloads at a time (default 4)")
 	complete(cmd, "arch", app.Archs)

@@ -15,11 +15,10 @@ import (
 )
 
 func (p *program) runsCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := p.ofCluster(&cobra.Command{
 		Use: "runs", Short: "List the runs of a cluster", GroupID: groupLook,
 		Example: "  kubexm runs --name prod\n  kubexm runs --name prod -o json",
-		Args:    arguments(0), PreRunE: p.chosen,
-	}
+	})
 	format := output(cmd, "table", "json", "yaml")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		runs, err := p.app.Runs(p.request)

@@ -20,7 +20,9 @@ asked what each step would change there. Nothing is changed in either case.`,
 		Args: arguments(1), ValidArgs: []string{"create", "delete"}, PreRunE: p.chosen,
 	}
 	format := output(cmd, "text", "json", "mermaid", "dot")
+	p.skipFlag(cmd)
 	p.missingFlag(cmd)
+	p.keysFlag(cmd)
 	look := cmd.Flags().Bool("diff", false, "show what would change on each machine")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		pipe := "create"

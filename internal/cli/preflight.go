@@ -17,7 +17,7 @@ import (
 )
 
 func (p *program) preflightCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := p.ofCluster(&cobra.Command{
 		Use: "preflight", Short: "Check whether the machines are fit for a cluster", GroupID: groupLook,
 		Long: `Check whether the machines are fit for the cluster: system, processors, memory, disks,
 kernel, names, clocks, leftovers of other clusters, ports, and whether the machines can
@@ -29,11 +29,11 @@ spec.preflight; the exit code is 3 when there is an error.`,
 		Example: `  kubexm preflight --name prod
   kubexm preflight -f cluster.yaml --skip-preflight=memory,swap
   kubexm preflight --name prod -o json | jq .findings`,
-		Args: arguments(0), PreRunE: p.chosen,
-	}
+	})
 	format := output(cmd, "text", "json")
 	p.skipFlag(cmd)
 	p.missingFlag(cmd)
+	p.keysFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		is, err := p.app.Preflight(cmd.Context(), p.request, p.observer())
 		if err != nil {
@@ -64,6 +64,14 @@ func (p *program) missingFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&p.request.AllowMissing, "allow-missing", false, "leave out hosts that cannot be reached, if the others can do without them")
 }
 
+// keysFlag adds the flag that says what to do with machines that nobody knows.
+func (p *program) keysFlag(cmd *cobra.Command) {
+	policy := &choice{allowed: []string{"ask", "accept-new", "strict"}, into: &p.request.HostKeys}
+	cmd.Flags().Var(policy, "host-keys", "what to do with SSH host keys that are not known: ask, record them (accept-new), or refuse\n"+
+		"them (strict); default: as configured, else ask on a terminal, and accept-new elsewhere")
+	complete(cmd, "host-keys", func() []string { return policy.allowed })
+}
+
 // fitnessText is what the preflight found, and what that means where it is good.
 func fitnessText(is *app.Fitness, st style.Style, width int) string {
 	var b strings.Builder
@@ -84,19 +92,20 @@ func fitnessText(is *app.Fitness, st style.Style, width int) string {
 // finding share a row.
 func findings(all []preflight.Finding, st style.Style, width int) string {
 	type row struct {
-		preflight.Finding
-		hosts []string
+		preflight.Finding // of the first host
+		like              preflight.Finding
+		hosts             []string
 	}
 	var rows []*row
 	for _, f := range all {
-		host := f.Host
-		f.Host = ""
-		at := slices.IndexFunc(rows, func(r *row) bool { return r.Finding == f })
+		like, same := f, f
+		like.Host, like.Found, like.Fix = "", generic(f), ""
+		at := slices.IndexFunc(rows, func(r *row) bool { same.Host = r.Host; return r.like == like || r.Finding == same })
 		if at < 0 {
 			at = len(rows)
-			rows = append(rows, &row{Finding: f})
+			rows = append(rows, &row{Finding: f, like: like})
 		}
-		rows[at].hosts = append(rows[at].hosts, host)
+		rows[at].hosts = append(rows[at].hosts, f.Host)
 	}
 	slices.SortStableFunc(rows, func(a, b *row) int {
 		return cmp.Or(cmp.Compare(a.Severity, b.Severity), cmp.Compare(a.Check, b.Check))
@@ -110,6 +119,14 @@ func findings(all []preflight.Finding, st style.Style, width int) string {
 		cells = append(cells, []string{human.Names(r.hosts, 3), check, paint.String(oneLine(r.Found)), r.Needed, oneLine(r.Fix)})
 	}
 	return wrapped(cells, width)
+}
+
+// generic is what was found without what names the host.
+func generic(f preflight.Finding) string {
+	if f.Check != preflight.Connectivity {
+		return f.Found + "\x00" + f.Fix
+	}
+	return address.ReplaceAllString(strings.ReplaceAll(f.Found+"\x00"+f.Fix, f.Host+" ", "HOST "), "ADDRESS")
 }
 
 // oneLine is a text of a machine that can do a table no harm.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 
 	"charm.land/lipgloss/v2"
@@ -104,8 +105,19 @@ func head(p style.Paint, names ...string) []string {
 	return names
 }
 
-// observer is told what goes on aside from results.
-func (p *program) observer() app.Observer { return app.Observer{Notice: p.notice} }
+// observer is told what goes on aside from results, and on a terminal asked whether machines are the right ones.
+func (p *program) observer() app.Observer {
+	o := app.Observer{Notice: p.notice, Log: unclosed{p.err}}
+	if terminal(p.in) && terminal(p.err) {
+		o.MayTrust = p.mayTrust
+	}
+	return o
+}
+
+// unclosed is a stream that others use, too.
+type unclosed struct{ io.Writer }
+
+func (unclosed) Close() error { return nil }
 
 // notice tells what goes on aside from results.
 func (p *program) notice(text string) {

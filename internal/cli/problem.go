@@ -108,8 +108,7 @@ var address = regexp.MustCompile(`\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b`)
 
 // key is the same for problems that only differ in their host.
 func (p *problem) key() string {
-	text := strings.Join([]string{p.What, p.Error, p.Command, p.Output}, "\x00")
-	text = address.ReplaceAllString(text, "ADDRESS")
+	text := address.ReplaceAllString(strings.Join([]string{p.What, p.Error, p.Command, p.Output}, "\x00"), "ADDRESS")
 	for _, h := range p.Hosts {
 		text = strings.ReplaceAll(text, h, "HOST")
 	}

@@ -42,13 +42,12 @@ registry.kubexm.local/registry.k8s.io/pause:3.10.`,
 }
 
 func (p *program) registryListCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := p.ofCluster(&cobra.Command{
 		Use: "list", Short: "Show what is in the private registry",
 		Long: `Show what is in the private registry of a cluster: repositories, tags, digests, and how
 large images are. Images may share layers, which the registry stores once.`,
 		Example: "  kubexm registry list --name prod\n  kubexm registry list --name prod -o json | jq -r '.images[].digest'",
-		Args:    arguments(0), PreRunE: p.chosen,
-	}
+	})
 	format := output(cmd, "table", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		is, err := p.app.ListRegistry(cmd.Context(), p.request, p.observer())
@@ -75,14 +74,13 @@ large images are. Images may share layers, which the registry stores once.`,
 
 func (p *program) imagesCommand() *cobra.Command {
 	var archs []string
-	cmd := &cobra.Command{
+	cmd := p.ofCluster(&cobra.Command{
 		Use: "list", Short: "Show the images that a cluster needs, and where they are",
 		Long: `Show the images that the nodes of a cluster need, for each architecture: whether the
 store has them, how large they are, and whether the private registry, where the
 cluster has one, has them as the store does. Only the registry's host is asked.`,
 		Example: "  kubexm images list --name prod\n  kubexm images list --name prod --arch arm64 -o json",
-		Args:    arguments(0), PreRunE: p.chosen,
-	}
+	})
 	cmd.Flags().StringSliceVar(&archs, "arch", nil, "`architectures`, amd64 and arm64, of machines that have none configured (default amd64)")
 	complete(cmd, "arch", app.Archs)
 	format := output(cmd, "table", "json", "yaml")

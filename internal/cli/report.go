@@ -106,6 +106,9 @@ func indent(b *strings.Builder, label, text string, width int) {
 func (e *runError) write(b *strings.Builder, st style.Style) {
 	if e.result != nil && e.result.Run != "" {
 		fmt.Fprintf(b, "%s %s\n", st.Dim.String("record: "), "kubexm events"+e.which+" "+e.result.Run)
+		if e.result.Log != "" {
+			fmt.Fprintf(b, "%s %s\n", st.Dim.String("log:    "), e.result.Log)
+		}
 	}
 	if e.resume != "" {
 		fmt.Fprintf(b, "%s %s\n", st.Accent.String("resume: "), e.resume)

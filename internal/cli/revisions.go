@@ -11,13 +11,12 @@ import (
 )
 
 func (p *program) configHistory() *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := p.ofCluster(&cobra.Command{
 		Use: "history", Short: "List the configurations that were applied to a cluster",
 		Long: `List the configurations that were applied to a cluster, oldest first, each with the
 run that applied it, how that ended, and the fields that it changed.`,
 		Example: "  kubexm config history --name prod\n  kubexm config history --name prod -o json",
-		Args:    arguments(0), PreRunE: p.chosen,
-	}
+	})
 	format := output(cmd, "table", "json", "yaml")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		all, err := p.app.History(p.request)

@@ -63,7 +63,10 @@ func (p *program) operate(cmd *cobra.Command, format string, use useCase) error 
 	op := &operation{program: p, path: cmd.CommandPath(), again: again(cmd), format: format, stop: make(chan struct{})}
 	r := p.request
 	r.Rollback = engine.Rollback(p.rollback.value)
-	res, err := use.caught(cmd.Context(), r, app.Observer{Notice: op.notice, Begin: op.begin, Event: op.event, Stop: op.stop, MayRestart: p.mayRestart})
+	o := p.observer()
+	o.Notice, o.Begin, o.Event, o.Stop, o.MayRestart = op.notice, op.begin, op.event, op.stop, p.mayRestart
+	o.Log = nil // it goes to a file
+	res, err := use.caught(cmd.Context(), r, o)
 	p.interrupt.clean.Store(nil)
 	if op.view != nil {
 		op.events.Close()

@@ -2,35 +2,42 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/spf13/cobra"
 
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/internal/cli/style"
 	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/etcd"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 func (p *program) statusCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := p.ofCluster(&cobra.Command{
 		Use: "status", Short: "Show the state of a cluster: nodes, control plane, addons, certificates", GroupID: groupLook,
 		Long: `Show the state of a cluster: its nodes, the health of its control plane and of etcd, its
 addons, the certificate that expires first, the last run. The machines and the API server
 are reached through SSH; one that does not answer is shown as such.
 
 The exit code is 1 when there is a problem.`,
-		Example: "  kubexm status --name prod\n  kubexm status --name prod -o json | jq .problems",
-		Args:    arguments(0), PreRunE: p.chosen,
-	}
+		Example: "  kubexm status --name prod\n  kubexm status --name prod --watch\n  kubexm status --name prod -o json | jq .problems",
+	})
+	p.keysFlag(cmd)
 	format := output(cmd, "table", "json", "yaml")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	watch := cmd.Flags().Bool("watch", false, "show it again every "+human.Duration(watching)+", until Ctrl-C")
+	show := func(cmd *cobra.Command) error {
 		is, err := p.app.Status(cmd.Context(), p.request, p.observer())
+		if *watch && terminal(p.out) {
+			fmt.Fprint(p.out, ansi.EraseEntireDisplay+ansi.CursorHomePosition)
+		}
 		if err != nil {
 			return err
 		}
@@ -45,8 +52,32 @@ The exit code is 1 when there is a problem.`,
 		}
 		return err
 	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		for {
+			err := show(cmd)
+			if !*watch {
+				return err
+			}
+			switch {
+			case cmd.Context().Err() != nil:
+				return nil
+			case fault.ExitCode(err) == fault.ExitUsage, errors.Is(err, connector.ErrLogin), errors.Is(err, connector.ErrHostKey):
+				return err // no further look would see anything else
+			case err != nil:
+				p.report(err)
+			}
+			select {
+			case <-cmd.Context().Done():
+				return nil
+			case <-time.After(watching):
+			}
+		}
+	}
 	return cmd
 }
+
+// watching is the pause from one look of a watch to the next.
+const watching = 5 * time.Second
 
 func problemCount(is *app.ClusterStatus) string { return human.Count(len(is.Problems), "problem") }
 

@@ -10,7 +10,7 @@ import (
 )
 
 func (p *program) unlockCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := p.ofCluster(&cobra.Command{
 		Use: "unlock", Short: "Remove the locks on a cluster's machines, after a kubexm was killed elsewhere",
 		Long: `Remove the locks that a kubexm has on the machines of a cluster, and say whose they were.
 
@@ -22,8 +22,9 @@ kubexm still works, both would change the same machines at once.
 
 It asks for confirmation on a terminal; elsewhere --yes is needed.`,
 		Example: "  kubexm unlock --name prod\n  kubexm unlock -f cluster.yaml --yes",
-		Args:    arguments(0), PreRunE: p.chosen, GroupID: groupCluster,
-	}
+		GroupID: groupCluster,
+	})
+	p.keysFlag(cmd)
 	yes := cmd.Flags().BoolP("yes", "y", false, "do not ask for confirmation")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		_, conf, err := p.app.Config(p.request, app.Observer{})

@@ -1,16 +1,21 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
 
-// version is set by the linker for releases:
-// -ldflags "-X github.com/kubexm/kubexm/internal/cli.version=v1.2.3".
-var version string
+// What the linker sets, as the Makefile says; else it is what the Go command noted.
+var (
+	version string // as of git describe
+	commit  string // in full
+	date    string // of the commit: RFC 3339, UTC
+)
 
 // build says what this program was made of.
 type build struct {
@@ -23,29 +28,36 @@ type build struct {
 }
 
 func buildOf() build {
-	b := build{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	b := build{Version: version, Commit: commit, Time: date, Modified: strings.HasSuffix(version, "-dirty"), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
 	}
-	if b.Version == "" {
-		b.Version = info.Main.Version
-	}
+	b.Version = cmp.Or(b.Version, info.Main.Version)
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
-			b.Commit = s.Value
+			b.Commit = cmp.Or(b.Commit, s.Value)
 		case "vcs.time":
-			b.Time = s.Value
+			b.Time = cmp.Or(b.Time, s.Value)
 		case "vcs.modified":
-			b.Modified = s.Value == "true"
+			b.Modified = b.Modified || s.Value == "true"
 		}
 	}
 	return b
 }
 
+// String is one line, with what is known: kubexm v1.2.3 (commit 0123456789ab, 2026-01-02, go1.26.8, linux/amd64).
 func (b build) String() string {
-	return fmt.Sprintf("kubexm %s (%s, %s)\n", b.Version, b.Go, b.Platform)
+	var about []string
+	if b.Commit != "" {
+		about = append(about, fmt.Sprintf("commit %.12s", b.Commit))
+	}
+	if b.Time != "" {
+		about = append(about, fmt.Sprintf("%.10s", b.Time))
+	}
+	about = append(about, b.Go, b.Platform)
+	return fmt.Sprintf("kubexm %s (%s)\n", b.Version, strings.Join(about, ", "))
 }
 
 func (p *program) versionCommand() *cobra.Command {

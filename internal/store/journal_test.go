@@ -169,7 +169,7 @@ func TestKilled(t *testing.T) {
 		t.Errorf("%d events of the run that has ended", n)
 	}
 	kept := len(texts(t, st, runs[1], 0))
-	if kept < 100 {
+	if kept < 20 {
 		t.Errorf("%d of %d events are kept", kept, added)
 	}
 	t.Logf("of %d events, one a millisecond, %d are kept", added, kept)

@@ -20,7 +20,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
-// Files in which versions before the database kept their records: a directory for each run; what was last
+// Files in which versions before the database kept their records: a directory for each run, where now logs of runs are; what was last
 // applied, as it was given and with defaults; what was seen of hosts, and what was built.
 const (
 	olderRuns     = "runs"
@@ -31,24 +31,48 @@ const (
 )
 
 // olderFiles are those that no user has made: a cluster.yaml alone may be a user's.
-func olderFiles() []string { return []string{olderRuns, olderFacts, olderBuilt, olderResolved} }
+func olderFiles() []string { return []string{olderFacts, olderBuilt, olderResolved} }
+
+// runsOf are the directories of runs, in the order of their names, which begin with the time.
+func runsOf(dir string) (runs []string, err error) {
+	entries, err := os.ReadDir(filepath.Join(dir, olderRuns))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			runs = append(runs, filepath.Join(dir, olderRuns, e.Name()))
+		}
+	}
+	return runs, err
+}
+
+// older reports whether there are records of an older version.
+func older(dir string) bool {
+	for _, name := range olderFiles() {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			return true
+		}
+	}
+	runs, err := runsOf(dir)
+	return err != nil || len(runs) > 0
+}
 
 // takeOver moves the records of older versions into the database. Files go once what was in them is committed; a run
 // that is there already only goes. So it may be cut off anywhere.
 func (d *database) takeOver(busy func() bool) error {
-	if !d.older() {
+	if !older(d.dir) {
 		return nil
 	}
 	const doing = "taking over the records of an older version"
 	if busy != nil && busy() {
 		return fault.Advise(fmt.Errorf("%s: another kubexm is at work on the cluster", doing), "wait until it has ended")
 	}
-	entries, err := os.ReadDir(filepath.Join(d.dir, olderRuns)) // in the order of their names, which begin with the time
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+	runs, err := runsOf(d.dir)
+	if err != nil {
 		return d.fail(doing, err)
 	}
-	for _, e := range entries {
-		at := filepath.Join(d.dir, olderRuns, e.Name())
+	for _, at := range runs {
 		err := d.update(func(tx *sql.Tx) error { return takeRun(tx, at) })
 		if err == nil {
 			err = os.RemoveAll(at)
@@ -70,17 +94,8 @@ func (d *database) takeOver(busy func() bool) error {
 			err = os.RemoveAll(filepath.Join(d.dir, name))
 		}
 	}
+	_ = os.Remove(filepath.Join(d.dir, olderRuns)) // unless logs are in it
 	return d.fail(doing, err)
-}
-
-// older reports whether there are records of an older version.
-func (d *database) older() bool {
-	for _, name := range olderFiles() {
-		if _, err := os.Lstat(filepath.Join(d.dir, name)); err == nil {
-			return true
-		}
-	}
-	return false
 }
 
 // takeRun takes over the directory of a run.

@@ -87,7 +87,10 @@ func TestOlder(t *testing.T) {
 		if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(remembered(t, st), "\n")); diff != "" {
 			t.Errorf("remembered (-want +got):\n%s", diff)
 		}
-		for _, gone := range []string{"runs", "facts.json", "built.json", "resolved.yaml"} {
+		if left, _ := filepath.Glob(filepath.Join(dir, "runs", "*")); len(left) > 1 || len(left) == 1 && filepath.Base(left[0]) != "file" { // logs are there, too
+			t.Errorf("still there: %v", left)
+		}
+		for _, gone := range []string{"facts.json", "built.json", "resolved.yaml"} {
 			if _, err := os.Lstat(filepath.Join(dir, gone)); err == nil {
 				t.Errorf("%s is still there", gone)
 			}

@@ -32,12 +32,8 @@ const busyTimeout = 20 * time.Second
 
 // Exists reports whether a cluster's directory has a store, or records of older versions.
 func Exists(dir string) bool {
-	for _, name := range append([]string{File}, olderFiles()...) {
-		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
-			return true
-		}
-	}
-	return false
+	_, err := os.Stat(filepath.Join(dir, File))
+	return err == nil || older(dir)
 }
 
 // Open opens the store in a cluster's directory, and takes over what older versions kept in files there. The error is

@@ -41,6 +41,7 @@ type Cluster struct {
 	proxyMode func() string             // looks at all hosts once
 	former    func() []int              // so does it
 	recorded  func() (string, error)    // the ID that the cluster had before, read once; empty: it was not made
+	shared    sync.Map                  // of Shared: functions that return the content of a file, by key
 	mu        sync.Mutex                // guards errs
 	errs      []error
 }
@@ -60,6 +61,13 @@ func New(c *v1alpha1.Cluster, dir string, store *resource.Store, facts map[strin
 	planned.proxyMode = sync.OnceValue(planned.chooseProxyMode)
 	planned.former = sync.OnceValue(planned.formerPorts)
 	return planned
+}
+
+// Shared returns what make makes, once for all hosts with the same key: a thousand hosts that each know a thousand names would need
+// a copy each.
+func (c *Cluster) Shared(key string, make func() []byte) []byte {
+	content, _ := c.shared.LoadOrStore(key, sync.OnceValue(make))
+	return content.(func() []byte)() //nolint:forcetypeassert // nothing else is stored
 }
 
 // Err returns the errors met while planning: a certificate that cannot be made,

@@ -90,18 +90,26 @@ func (c *Cluster) ProxyConfig() map[string]any {
 
 // APIServerArgs are the flags of the API server in either way of running it that are not its defaults. One that ends closes
 // its watches within the time given here; by default it waits a minute for clients to do that, which they do not, until it is
-// killed (k8s.io/apiserver/pkg/server/genericapiserver.go).
+// killed (k8s.io/apiserver/pkg/server/genericapiserver.go). It trusts no kubelet whose serving certificate the cluster has not signed, and
+// nobody by a bootstrap token: nodes join with their certificates.
 func (c *Cluster) APIServerArgs() map[string]string {
-	return map[string]string{"shutdown-watch-termination-grace-period": "10s"}
+	args := map[string]string{"shutdown-watch-termination-grace-period": "10s", "enable-bootstrap-token-auth": "false"}
+	k := c.Spec.Kubernetes.Kubelet
+	_, config := k.Config["tlsCertFile"]
+	_, flag := k.ExtraArgs["tls-cert-file"]
+	if _, dir := k.ExtraArgs["cert-dir"]; !config && !flag && !dir { // else their certificates are the user's
+		args["kubelet-certificate-authority"] = "/etc/kubernetes/pki/ca.crt"
+	}
+	return args
 }
 
 // ControllerManagerArgs are the flags of the controller manager in either way of
 // running it that are not its defaults. It asks the API server for an account for each
 // of its 45 controllers when it starts or takes over; at 20 calls a second, its
-// default, that is six seconds without any.
+// default, that is six seconds without any. It has no controllers of bootstrap tokens.
 func (c *Cluster) ControllerManagerArgs() map[string]string {
 	args := map[string]string{
-		"node-cidr-mask-size": strconv.Itoa(c.Spec.Kubernetes.NodeCIDRMaskSize), "kube-api-qps": "100", "kube-api-burst": "200",
+		"node-cidr-mask-size": strconv.Itoa(c.Spec.Kubernetes.NodeCIDRMaskSize), "kube-api-qps": "100", "kube-api-burst": "200", "controllers": "*",
 	}
 	if c.SignerApart() != nil {
 		args["cluster-signing-cert-file"] = SignerFile

@@ -27,7 +27,7 @@ type Observed struct {
 	Nodes        map[string]Node   // by name, as that API server has them; nil: none could be asked
 	Components   []Component       // of the control plane, in the order of the configuration, by name
 	Addons       []Addon
-	Certificates []Certificate // on the hosts of the control plane, the first to expire first
+	Certificates []Certificate // on hosts, the first to expire first
 	Problems     []string      // what is not as it should be, and what could not be found out, sorted
 }
 

@@ -19,6 +19,9 @@ import (
 // RegistryUser is who nodes are to the private registry, unless the configuration says so, or it has another from the beginning.
 const RegistryUser = "kubexm"
 
+// registryPusher is who pushes images to a registry that has a service of its own for that.
+const registryPusher = "push"
+
 // InDocker reports whether a host runs the private registry in Docker, which is not kubexm's, nor is its container runtime.
 func InDocker(s *v1alpha1.Spec, h *v1alpha1.Host) bool {
 	return h.Is(v1alpha1.RoleRegistry) && plugin.RegistryOf(s).Docker
@@ -44,7 +47,7 @@ func (c *Cluster) RegistryPort() int {
 	return port
 }
 
-// RegistryLogin is what nodes, and kubexm itself, log in to the private registry with.
+// RegistryLogin is what nodes log in to the private registry with.
 func (c *Cluster) RegistryLogin() (user string, password secret.Secret) {
 	if a := c.Spec.Registry.Auth[c.Spec.Registry.PrivateRegistry]; a.Username != "" {
 		return a.Username, a.Password
@@ -53,6 +56,16 @@ func (c *Cluster) RegistryLogin() (user string, password secret.Secret) {
 	password, err := c.Certs.Password(pki.Registry, user)
 	c.Check(err)
 	return user, password
+}
+
+// RegistryPusher is what kubexm itself logs in with to push images.
+func (c *Cluster) RegistryPusher() (user string, password secret.Secret) {
+	if plugin.RegistryOf(c.Spec).Push == 0 {
+		return c.RegistryLogin()
+	}
+	password, err := c.Certs.Password(pki.Registry, registryPusher)
+	c.Check(err)
+	return registryPusher, password
 }
 
 // RegistryCert describes the serving certificate of the private registry.
@@ -69,6 +82,16 @@ func (c *Cluster) Registry() registry.Private {
 		Name: c.Spec.Registry.PrivateRegistry, Address: net.JoinHostPort(c.IP(c.RegistryHost()), strconv.Itoa(c.RegistryPort())),
 		CA: c.Trust(pki.Registry), User: user, Password: password, Kind: kind.Name, Unit: kind.Unit,
 	}
+}
+
+// RegistryPush is how images are pushed to the private registry: from its host alone, where it has a service for that.
+func (c *Cluster) RegistryPush() registry.Private {
+	p := c.Registry()
+	if kind := plugin.RegistryOf(c.Spec); kind.Push != 0 {
+		p.Address, p.Unit = net.JoinHostPort("127.0.0.1", strconv.Itoa(kind.Push)), kind.PushUnit()
+		p.User, p.Password = c.RegistryPusher()
+	}
+	return p
 }
 
 // AllImages are the images that some node must have, each once.

@@ -124,6 +124,7 @@ func inherit(c *v1alpha1.Connection, global v1alpha1.Connection) {
 		c.SudoPassword, c.SudoPasswordFrom = global.SudoPassword, global.SudoPasswordFrom
 	}
 	c.Bastion = cmp.Or(c.Bastion, global.Bastion)
+	c.HostKeyPolicy = cmp.Or(c.HostKeyPolicy, global.HostKeyPolicy)
 	c.Timeouts.Connect = cmp.Or(c.Timeouts.Connect, global.Timeouts.Connect)
 	c.Timeouts.KeepAlive = cmp.Or(c.Timeouts.KeepAlive, global.Timeouts.KeepAlive)
 }

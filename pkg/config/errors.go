@@ -9,13 +9,14 @@ import (
 
 // Error is one problem of a configuration, for its author.
 type Error struct {
-	File       string   // as given to Load; empty for a cluster that came from no file
-	Line       int      // counted from 1; of the nearest field that is written there, 0 if unknown
-	Path       string   // the field, like spec.hosts[1].address
-	Value      string   // what was found; empty if absent, too long, or perhaps a secret
-	Msg        string   // what is wrong
-	Allowed    []string // what is allowed, where it can be listed
-	Suggestion string   // the nearest right spelling
+	File       string   `json:"file,omitempty"`    // as given to Load; empty for a cluster that came from no file
+	Line       int      `json:"line,omitempty"`    // counted from 1; of the nearest field that is written there, 0 if unknown
+	Path       string   `json:"path"`              // the field, like spec.hosts[1].address
+	Value      string   `json:"value,omitempty"`   // what was found; empty if absent, too long, or perhaps a secret
+	Msg        string   `json:"message"`           // what is wrong
+	Allowed    []string `json:"allowed,omitempty"` // what is allowed, where it can be listed
+	lately     bool     // a release before took it: what is on record may have it
+	Suggestion string   `json:"suggestion,omitempty"` // the nearest right spelling
 }
 
 // Error returns one line: place, field, value, problem and remedy.

@@ -17,7 +17,7 @@ const drainedFor = "spec.kubernetes.kubelet.config."
 // stands the field to use instead, where there is one.
 var own = map[string]map[string]string{
 	"spec.kubernetes.apiServer.extraArgs": {
-		"advertise-address": "", "client-ca-file": "", "enable-bootstrap-token-auth": "",
+		"advertise-address": "", "client-ca-file": "",
 		"encryption-provider-config": "spec.kubernetes.apiServer.encryption",
 		"etcd-cafile":                "", "etcd-certfile": "", "etcd-keyfile": "", "etcd-servers": "spec.etcd",
 		"feature-gates":              "spec.kubernetes.featureGates",
@@ -96,14 +96,18 @@ var flagName = regexp.MustCompile(`^[a-z0-9]+([._-][a-z0-9]+)*$`)
 
 func (k *checker) checkFlags() {
 	kube := k.Kubernetes
-	for path, args := range map[string]map[string]string{
-		"spec.kubernetes.apiServer.extraArgs":         kube.APIServer.ExtraArgs,
-		"spec.kubernetes.controllerManager.extraArgs": kube.ControllerManager.ExtraArgs,
-		"spec.kubernetes.scheduler.extraArgs":         kube.Scheduler.ExtraArgs,
-		"spec.kubernetes.kubelet.extraArgs":           kube.Kubelet.ExtraArgs,
-		"spec.etcd.extraArgs":                         k.Etcd.ExtraArgs,
+	for _, of := range []struct {
+		path, program, version string
+		args                   map[string]string
+	}{
+		{"spec.kubernetes.apiServer.extraArgs", "kube-apiserver", kube.Version, kube.APIServer.ExtraArgs},
+		{"spec.kubernetes.controllerManager.extraArgs", "kube-controller-manager", kube.Version, kube.ControllerManager.ExtraArgs},
+		{"spec.kubernetes.scheduler.extraArgs", "kube-scheduler", kube.Version, kube.Scheduler.ExtraArgs},
+		{"spec.kubernetes.kubelet.extraArgs", "kubelet", kube.Version, kube.Kubelet.ExtraArgs},
+		{"spec.etcd.extraArgs", "etcd", k.Etcd.Version, k.Etcd.ExtraArgs},
 	} {
-		for flag, value := range args {
+		path := of.path
+		for flag, value := range of.args {
 			at := fmt.Sprintf("%s[%s]", path, flag)
 			since, gone := removed[path][dashed(flag)]
 			switch {
@@ -117,12 +121,19 @@ func (k *checker) checkFlags() {
 				k.fail(at, value, "must be a value of one line, without control characters")
 			case gone && atLeast(kube.Version, since):
 				k.fail(at, "", "this flag was removed in Kubernetes %s", since)
+			case !isOwn(path, flag):
+				k.checkFlag(at, of.program, of.version, dashed(flag), value)
 			}
 		}
-		k.refuseOwn(path, slices.Collect(maps.Keys(args)))
+		k.refuseOwn(path, slices.Collect(maps.Keys(of.args)))
 	}
 	k.refuseOwn("spec.kubernetes.kubelet.config", slices.Collect(maps.Keys(kube.Kubelet.Config)))
 	k.refuseOwn("spec.kubernetes.kubeProxy.config", slices.Collect(maps.Keys(kube.KubeProxy.Config)))
+}
+
+func isOwn(path, flag string) bool {
+	_, is := own[path][dashed(flag)]
+	return is
 }
 
 func dashed(flag string) string { return strings.ReplaceAll(flag, "_", "-") }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -40,7 +41,7 @@ func Load(path string) (c *v1alpha1.Cluster, warnings Errors, err error) {
 		return nil, nil, unreadable(path, err)
 	}
 	info, err := f.Stat()
-	return parse(path, data, err == nil && info.Mode()&0o077 != 0)
+	return parse(path, data, err == nil && info.Mode()&0o077 != 0, false)
 }
 
 // unreadable says what to do about a file that cannot be read.
@@ -63,11 +64,16 @@ func unreadable(path string, err error) error {
 // Parse is Load for a document in memory; file only appears in messages. When
 // the document can be decoded at all, c is not nil even where there are errors.
 func Parse(file string, data []byte) (c *v1alpha1.Cluster, warnings Errors, err error) {
-	return parse(file, data, false)
+	return parse(file, data, false, false)
+}
+
+// ParseRecorded is Parse for what was applied: what only later releases refuse is a warning, as there is no file to correct.
+func ParseRecorded(file string, data []byte) (c *v1alpha1.Cluster, warnings Errors, err error) {
+	return parse(file, data, false, true)
 }
 
 // parse warns of secrets where others can read the file.
-func parse(file string, data []byte, exposed bool) (c *v1alpha1.Cluster, warnings Errors, err error) {
+func parse(file string, data []byte, exposed, recorded bool) (c *v1alpha1.Cluster, warnings Errors, err error) {
 	c, d := decode(data)
 	errs := d.errs
 	if c != nil {
@@ -77,6 +83,11 @@ func parse(file string, data []byte, exposed bool) (c *v1alpha1.Cluster, warning
 		if path := plainSecret(c); exposed && path != "" {
 			odd = append(odd, Error{Path: path, Msg: "a secret in plain text in a file that others can read; chmod 600 the file, " +
 				"or use " + path + "From with env, file or exec"})
+		}
+		if recorded {
+			old := func(e Error) bool { return e.lately }
+			odd = append(odd, slices.DeleteFunc(slices.Clone(broken), func(e Error) bool { return !old(e) })...)
+			broken = slices.DeleteFunc(broken, old)
 		}
 		errs = append(errs, d.uncovered(broken)...)
 		warnings = d.uncovered(odd).place(file, d.lines)
@@ -90,7 +101,10 @@ func parse(file string, data []byte, exposed bool) (c *v1alpha1.Cluster, warning
 
 // uncovered leaves out what only follows from values that were left out.
 func (d *decoder) uncovered(all Errors) Errors {
-	return slices.DeleteFunc(all, func(e Error) bool { return d.covers(e.Path) })
+	roles := slices.ContainsFunc(slices.Collect(maps.Keys(d.dropped)), func(path string) bool { return strings.HasSuffix(path, ".roles") })
+	return slices.DeleteFunc(all, func(e Error) bool {
+		return d.covers(e.Path) || roles && e.Path == "spec.hosts" || d.dropped[e.Path+".roles"]
+	})
 }
 
 // covers reports whether the value at path, or what it is part of, was left out.

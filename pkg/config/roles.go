@@ -11,10 +11,16 @@ import (
 
 var hostRange = regexp.MustCompile(`^([^\[\]]*)\[(\d+):(\d+)\]([^\[\]]*)$`)
 
+// dashedRange is how Ansible and others write one.
+var dashedRange = regexp.MustCompile(`\[(\d+)-(\d+)\]`)
+
 // expand returns the host names that an entry of a role group stands for.
 func expand(entry string) ([]string, error) {
 	m := hostRange.FindStringSubmatch(entry)
 	if m == nil {
+		if dashedRange.MatchString(entry) {
+			return nil, fmt.Errorf("a range is written with a colon, like %s", dashedRange.ReplaceAllString(entry, "[$1:$2]"))
+		}
 		return []string{entry}, nil
 	}
 	from, _ := strconv.Atoi(m[2])

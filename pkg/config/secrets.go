@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/util/fault"
@@ -58,6 +59,9 @@ func ResolveSource(ctx context.Context, c *v1alpha1.Cluster, run func(ctx contex
 	warnings, err = r.result(c)
 	return src, warnings, err
 }
+
+// longestExec is how long a command that gives a secret may take. It has no terminal: nobody can answer what it asks.
+const longestExec = time.Minute
 
 type resolver struct {
 	run            func(context.Context, string) (string, error)
@@ -152,7 +156,12 @@ func (r *resolver) text(ctx context.Context, path string, from v1alpha1.SecretSo
 		text, err := os.ReadFile(file)
 		return string(text), "write the secret to the file " + file + ", and chmod 600 it", err
 	default:
-		text, err := r.run(ctx, from.Exec)
+		timed, cancel := context.WithTimeoutCause(ctx, longestExec, fmt.Errorf("it has not ended after %s", longestExec))
+		defer cancel()
+		text, err := r.run(timed, from.Exec)
+		if err != nil && ctx.Err() == nil && timed.Err() != nil {
+			err = context.Cause(timed)
+		}
 		if err != nil {
 			err = fmt.Errorf("running the command that gives the secret: %w", err)
 		}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 // Show returns a cluster as YAML, in the order of the documentation and with
@@ -44,7 +46,10 @@ func blockStyle(n *yaml.Node) {
 // InitOptions say what Init writes; the zero value is a good start.
 type InitOptions struct {
 	Type           string   // kubernetes.type and etcd.type; default: kubeadm
-	Addresses      []string // of the hosts, the master first; default: two addresses of documentation
+	Addresses      []string // of the hosts, masters first; default: addresses of documentation
+	Masters        int      // default: 1
+	Workers        int      // default: as many as there are further addresses; without addresses: 1. Without workers, masters run pods
+	VIP            string   // a virtual address for the API servers, held by one master at a time; default: none
 	User           string   // login user; default: root
 	PrivateKeyPath string   // default: SSH agent and usual keys
 }
@@ -53,9 +58,20 @@ type InitOptions struct {
 // provided that name is a DNS label and the options are right; for a host given by
 // name the internal address has to be filled in first.
 func Init(name string, o InitOptions) (string, error) {
+	o.Masters = max(o.Masters, 1)
 	if len(o.Addresses) == 0 {
-		o.Addresses = []string{"192.0.2.11", "192.0.2.12"}
+		for i := range o.Masters + cmp.Or(o.Workers, 1) {
+			o.Addresses = append(o.Addresses, fmt.Sprintf("192.0.2.%d", 11+i))
+		}
 	}
+	if n := len(o.Addresses); n < o.Masters || o.Workers > 0 && n != o.Masters+o.Workers {
+		hosts := human.Count(o.Masters, "master")
+		if o.Workers > 0 {
+			hosts += " and " + human.Count(o.Workers, "worker")
+		}
+		return "", fmt.Errorf("%d addresses for %s", n, hosts)
+	}
+	o.Workers = len(o.Addresses) - o.Masters
 	if o.Type == "" {
 		o.Type = v1alpha1.TypeKubeadm
 	}
@@ -65,8 +81,8 @@ func Init(name string, o InitOptions) (string, error) {
 	var b strings.Builder
 	err := starter.Execute(&b, struct {
 		InitOptions
-		Name, Version string
-	}{o, name, DefaultKubernetes()})
+		Name, Version, Holder string
+	}{o, name, DefaultKubernetes(), v1alpha1.BalancerKubeVIP})
 	return b.String(), err
 }
 
@@ -92,13 +108,13 @@ spec:
 {{- end }}
     # passwordFrom: {env: NODE_PASSWORD}   # or file, or exec; so that no password stands here
 
-  # One master, any number of workers. A master with the role worker runs ordinary pods, too.
+  # One master or several, best an odd number; any number of workers. A master with the role worker runs ordinary pods, too.
   hosts:
 {{- range $i, $a := .Addresses }}
   - name: node{{ inc $i }}
     address: {{ $a }}    # as this machine reaches it{{ if ip $a }}; internalAddress: as the other hosts reach it{{ else }}
     internalAddress:    # required, as address is a name: the IPv4 address at which the other hosts reach it{{ end }}
-    roles: [{{ if $i }}worker{{ else }}master, etcd{{ if eq (len $.Addresses) 1 }}, worker{{ end }}{{ end }}]
+    roles: [{{ if ge $i $.Masters }}worker{{ else }}master, etcd{{ if not $.Workers }}, worker{{ end }}{{ end }}]
 {{- end }}
 
   kubernetes:
@@ -106,6 +122,18 @@ spec:
     version: {{ .Version }}
   etcd:
     type: {{ .Type }}
+{{- if .VIP }}
+
+  # Where clients reach the API servers: an address of the hosts' network that nobody else has. One master at a time holds it.
+  loadBalancer:
+    mode: {{ .Holder }}
+    vip: {{ .VIP }}
+{{- else if gt .Masters 1 }}
+
+  # Every worker reaches the API servers through a proxy of its own. Other modes have a virtual address: kubexm config explain spec.loadBalancer.mode
+  loadBalancer:
+    mode: internal
+{{- end }}
 
   # Neither may overlap the other or a host's network; they cannot be changed later.
   network:

@@ -2,13 +2,24 @@ package config
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 )
 
+// aliases are words of others for what a field takes.
+var aliases = map[string]string{
+	"control-plane": "master", "controlplane": "master", "control_plane": "master", "controller": "master", "server": "master",
+	"node": "worker", "agent": "worker", "minion": "worker", "lb": "loadbalancer",
+	"x86_64": "amd64", "x64": "amd64", "aarch64": "arm64", "armv8": "arm64",
+}
+
 // Nearest returns the candidate that s most likely was meant to be, or "".
 func Nearest(s string, candidates []string) string {
+	if meant := aliases[strings.ToLower(s)]; slices.Contains(candidates, meant) {
+		return meant
+	}
 	best, bestDistance := "", max(2, len(s)/3)+1
 	for _, c := range candidates {
 		if d := distance(strings.ToLower(s), strings.ToLower(c)); d < bestDistance && d < len(c) {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/util/fault"
@@ -72,6 +73,8 @@ func TestInit(t *testing.T) {
 	for name, o := range map[string]InitOptions{
 		"default": {},
 		"kubexm":  {Type: "kubexm", Addresses: []string{"node.example.com"}, User: "ops"},
+		"ha":      {Masters: 3, Workers: 2},
+		"vip":     {Masters: 3, VIP: "192.0.2.100", Addresses: []string{"192.0.2.1", "192.0.2.2", "192.0.2.3"}},
 		"three":   {Addresses: []string{"192.0.2.1", "192.0.2.2", "192.0.2.3"}, PrivateKeyPath: key},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -155,6 +158,22 @@ func TestVersionsFor(t *testing.T) {
 			t.Errorf("VersionsFor(%q) is for %s, want %s", version, got, want)
 		}
 	}
+}
+
+// TestSecretHangs has a command that waits for an answer that nobody can give.
+func TestSecretHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c v1alpha1.Cluster
+		c.Spec.Hosts = []v1alpha1.Host{{Name: "node1"}}
+		c.Spec.Hosts[0].PasswordFrom = &v1alpha1.SecretSource{Exec: "pass show node1"}
+		_, err := ResolveSecrets(t.Context(), &c, func(ctx context.Context, _ string) (string, error) {
+			<-ctx.Done()
+			return "", ctx.Err()
+		})
+		if err == nil || !strings.Contains(err.Error(), "it has not ended after 1m0s") || !strings.Contains(fault.Advice(err), "pass show node1") {
+			t.Errorf("got %v; %s", err, fault.Advice(err))
+		}
+	})
 }
 
 func TestResolveSecrets(t *testing.T) {

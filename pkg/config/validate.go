@@ -21,8 +21,8 @@ func Validate(c *v1alpha1.Cluster) (errs, warnings Errors) {
 	}
 	for _, check := range []func(){
 		k.checkHosts, k.checkConnections, k.checkRoles, k.checkTopology,
-		k.checkKubernetes, k.checkEtcd, k.checkData, k.checkVersions, k.checkPlugins, k.checkGates, k.checkFlags,
-		k.checkNetwork, k.checkDNS, k.checkLoadBalancer, k.checkSystem, k.checkTime, k.checkResolvers, k.checkSource, k.checkRegistry,
+		k.checkKubernetes, k.checkEtcd, k.checkData, k.checkVersions, k.checkPlugins, k.checkGates, k.checkFlags, k.checkTyped, k.checkFeatureGates,
+		k.checkNetwork, k.checkDNS, k.checkLoadBalancer, k.checkSystem, k.checkTime, k.checkResolvers, k.checkSource, k.checkRegistry, k.checkAbsurd,
 	} {
 		check()
 	}
@@ -38,6 +38,12 @@ type checker struct {
 
 func (k *checker) fail(path string, value any, format string, args ...any) {
 	k.errs = append(k.errs, Error{Path: path, Value: fmt.Sprint(value), Msg: fmt.Sprintf(format, args...)})
+}
+
+// lately refuses what a release before has taken.
+func (k *checker) lately(e Error) {
+	e.lately = true
+	k.errs = append(k.errs, e)
 }
 
 func (k *checker) warn(path string, value any, format string, args ...any) {

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -66,6 +68,7 @@ func (k *checker) checkHosts() {
 			k.fail(path+".name", h.Name, "is a name of kubexm's own where the files of hosts are kept; take another name")
 		}
 		k.address(path+".address", h.Address)
+		k.hostKey(path+".hostKey", h.HostKey)
 		unique("name", h.Name, path+".name", "")
 		// Several hosts may be behind one address (NAT), each with a port of its own.
 		if unique(fmt.Sprint("port ", h.Port, " of"), h.Address, path+".address", ", on the same port") {
@@ -120,8 +123,27 @@ func (k *checker) connection(path string, c, inherited v1alpha1.Connection) {
 	k.secret(path, "sudoPassword", !c.SudoPassword.IsZero(), c.SudoPasswordFrom, inherited.SudoPasswordFrom)
 	if b := c.Bastion; b != nil && b != inherited.Bastion {
 		k.address(path+".bastion.address", b.Address)
+		k.hostKey(path+".bastion.hostKey", b.HostKey)
 		k.credentials(path+".bastion", b.Credentials, c.Credentials)
 	}
+}
+
+var sshFingerprint = regexp.MustCompile(`^SHA256:[A-Za-z0-9+/]{43}$`)
+
+// hostKey checks a public key or a fingerprint.
+func (k *checker) hostKey(path, value string) {
+	words := strings.Fields(value)
+	if value == "" || sshFingerprint.MatchString(value) || len(words) > 1 && isPublicKey(words[0], words[1]) {
+		return
+	}
+	k.fail(path, value, "must be a public key, like ssh-ed25519 AAAA..., or its fingerprint, like SHA256:... (see kubexm hosts trust -o yaml, or ssh-keygen -lf on the machine)")
+}
+
+// isPublicKey reports whether a text is the encoding (RFC 4253, section 6.6) of a key of a type.
+func isPublicKey(kind, text string) bool {
+	key, err := base64.StdEncoding.DecodeString(text)
+	begin := string(binary.BigEndian.AppendUint32(nil, uint32(len(kind)))) + kind
+	return err == nil && strings.HasPrefix(string(key), begin) && len(key) > len(begin)
 }
 
 func (k *checker) credentials(path string, c, inherited v1alpha1.Credentials) {

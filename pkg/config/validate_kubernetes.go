@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"net/url"
 	"path"
 	"regexp"
@@ -67,6 +68,10 @@ func (k *checker) checkMinor(now Versions) {
 		})
 	case p.Minor() != minor(now.Kubernetes) || !now.Tested:
 		k.warn(path, k.Kubernetes.Version, "not tested with this kubexm; tested: %s", strings.Join(testedMinors(), ", "))
+	case p.PreRelease() != "":
+		k.warn(path, k.Kubernetes.Version, "is a pre-release, which is not for production; the newest known release is %s", now.Kubernetes)
+	case version.MustParseSemantic(now.Kubernetes).LessThan(p):
+		k.warn(path, k.Kubernetes.Version, "is newer than %s, the newest of its minor that this kubexm knows", now.Kubernetes)
 	}
 }
 
@@ -89,23 +94,30 @@ func (k *checker) checkKubernetes() {
 			k.address(fmt.Sprintf("%s.apiServer.certSANs[%d]", at, i), san)
 		}
 	}
-	volumes := map[string]bool{}
-	for i, v := range k.Kubernetes.APIServer.ExtraVolumes {
-		p := fmt.Sprintf("%s.apiServer.extraVolumes[%d]", at, i)
-		k.label(p+".name", v.Name)
-		if volumes[v.Name] {
-			k.fail(p+".name", v.Name, "given twice")
-		}
-		volumes[v.Name] = true
-		k.absolute(p+".hostPath", v.HostPath)
-		k.absolute(p+".mountPath", v.MountPath)
-		if k.Kubernetes.Type == v1alpha1.TypeKubexm {
-			k.fail(p, v.Name, "only with kubernetes.type kubeadm: without a pod the API server sees the host's files")
-		}
-	}
+	k.checkVolumes(at+".apiServer.extraVolumes", k.Kubernetes.APIServer.ExtraVolumes)
+	k.checkVolumes(at+".controllerManager.extraVolumes", k.Kubernetes.ControllerManager.ExtraVolumes)
+	k.checkVolumes(at+".scheduler.extraVolumes", k.Kubernetes.Scheduler.ExtraVolumes)
 	for name := range k.Kubernetes.FeatureGates {
 		if !featureGate.MatchString(name) {
 			k.fail(fmt.Sprintf("%s.featureGates[%s]", at, name), name, "is not the name of a feature gate")
+		}
+	}
+}
+
+// checkVolumes checks what the static pod of a program is to see.
+func (k *checker) checkVolumes(path string, all []v1alpha1.Volume) {
+	names := map[string]bool{}
+	for i, v := range all {
+		p := fmt.Sprintf("%s[%d]", path, i)
+		k.label(p+".name", v.Name)
+		if names[v.Name] {
+			k.fail(p+".name", v.Name, "given twice")
+		}
+		names[v.Name] = true
+		k.absolute(p+".hostPath", v.HostPath)
+		k.absolute(p+".mountPath", v.MountPath)
+		if k.Kubernetes.Type == v1alpha1.TypeKubexm {
+			k.fail(p, v.Name, "only with kubernetes.type kubeadm: without a pod the program sees the host's files")
 		}
 	}
 }
@@ -172,9 +184,9 @@ func within(dir, other string) bool {
 }
 
 var (
-	sysctlKey   = regexp.MustCompile(`^[a-z0-9_-]+([./][A-Za-z0-9_*-]+)+$`)
+	sysctlKey   = regexp.MustCompile(`^[a-z0-9_-]+([./][A-Za-z0-9_-]+)+$`)
 	moduleName  = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
-	packageName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+_:~-]*$`)
+	packageName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.+_:~-]*[A-Za-z0-9.+_:~])?$`) // apt removes what ends with -
 )
 
 // needed are kernel parameters that Kubernetes requires to be 1; the last is another name of the first.
@@ -238,7 +250,11 @@ func (k *checker) checkSource() {
 				k.fail(at, "", "must be a URL prefix (https://host/path) or a registry (host[:port][/path])")
 			}
 		}
-		if u, err := url.Parse(to); err == nil && u.User != nil {
+		u, err := url.Parse(to)
+		if err == nil && u.Scheme == "http" && !strings.HasPrefix(from, "http://") && !isLoopback(u.Hostname()) && !k.Source.Insecure {
+			k.lately(Error{Path: at, Msg: "is not protected by TLS: whoever is on the way can replace what is downloaded; use https, or, if all networks on the way are yours, set spec.source.insecure: true"})
+		}
+		if err == nil && u.User != nil {
 			if _, has := u.User.Password(); has {
 				k.warn(at, "", "a password in a URL is shown wherever the configuration is; give it in spec.source.access")
 			}
@@ -275,6 +291,11 @@ func (k *checker) checkAccess() {
 			k.fail(at+".proxy", "", "must be a URL without a login (http://host:port), or direct; give a URL with a login in proxyFrom")
 		}
 	}
+}
+
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 func accessPath(key string) string { return "spec.source.access[" + key + "]" }

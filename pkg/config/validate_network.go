@@ -38,7 +38,7 @@ func (k *checker) network(path, value string) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// reserved are networks whose addresses no pod and no service can have (RFC 6890).
+// reserved are networks whose addresses no pod, no service and no machine can have (RFC 6890).
 var reserved = []struct{ net, what string }{
 	{"0.0.0.0/8", "this host's own"},
 	{"127.0.0.0/8", "loopback"},

@@ -122,6 +122,9 @@ func (k *checker) checkRegistryKind(kind plugin.Registry, host string) {
 	if _, port := SplitRegistry(r.PrivateRegistry); slices.Contains(kind.Ports, port) {
 		k.fail("spec.registry.privateRegistry", r.PrivateRegistry, "port %d is used by %s itself; take another, like 5000", port, kind.Title)
 	}
+	if port := k.LoadBalancer.Port; k.isNode(host) && slices.Contains(kind.Ports, port) {
+		k.fail("spec.loadBalancer.port", port, "is used by %s itself, on %s; take another, like 6443", kind.Title, host)
+	}
 	if user := r.Auth[r.PrivateRegistry].Username; user != "" && kind.User != "" && user != kind.User {
 		k.fail(authPath(r.PrivateRegistry)+".username", user, "must be %s: %s has no other user when it starts", kind.User, kind.Title)
 	}

@@ -1,12 +1,16 @@
 package connector
 
 import (
+	"bufio"
 	"context"
 	"crypto/ed25519"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/crypto/ssh"
@@ -49,6 +53,7 @@ func TestLogin(t *testing.T) {
 		{"wrong key", s, nil, func(c *SSHConfig) { c.PrivateKeyPath = other }, false},
 		{"wrong password", s, nil, func(c *SSHConfig) { c.PrivateKeyPath, c.Password = "", secret.New("wrong") }, false},
 		{"wrong password is tried once", both, nil, func(c *SSHConfig) { c.PrivateKeyPath, c.Password = other, secret.New("wrong") }, false},
+		{"password where only keys are taken", startSSHD(t, "PasswordAuthentication no", "KbdInteractiveAuthentication no"), nil, func(c *SSHConfig) { c.PrivateKeyPath, c.Password = "", secret.New(a.password) }, false},
 		{"no passphrase", s, nil, func(c *SSHConfig) { c.PrivateKeyPath = locked }, false},
 		{"wrong passphrase", s, nil, func(c *SSHConfig) { c.PrivateKeyPath, c.Passphrase = locked, secret.New("wrong") }, false},
 		{"missing key", s, nil, func(c *SSHConfig) { c.PrivateKeyPath = filepath.Join(dir, "missing") }, false},
@@ -79,6 +84,44 @@ func TestLogin(t *testing.T) {
 			}
 			goldenError(t, err, a.name, "USER", dir, "DIR", os.Getenv("HOME"), "HOME", strconv.Itoa(cfg.Port), "PORT", ssh.FingerprintSHA256(public), "FINGERPRINT")
 		})
+	}
+}
+
+// TestTerminal logs in as a user at a terminal does, who then makes its window larger.
+func TestTerminal(t *testing.T) {
+	s := startSSHD(t)
+	c, err := SSH(t.Context(), s.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	keys, typed := io.Pipe()
+	defer typed.Close()
+	shown, screen := io.Pipe()
+	resized := make(chan Size)
+	go func() {
+		defer screen.Close()
+		if err := Login(t.Context(), c, Terminal{In: keys, Out: screen, Type: "dumb", Size: Size{100, 40}, Resized: resized}); err != nil {
+			t.Error(err)
+		}
+	}()
+	go fmt.Fprintln(typed, "stty size; echo is a $TERM; stty size; echo a; read x; stty size; exit 3")
+	var all strings.Builder
+	lines := bufio.NewScanner(shown)
+	for lines.Scan() {
+		fmt.Fprintln(&all, lines.Text())
+		if strings.TrimSpace(lines.Text()) == "a" {
+			resized <- Size{120, 50}
+			go fmt.Fprintln(typed, "on")
+		}
+	}
+	for _, want := range []string{"40 100", "is a dumb", "50 120"} {
+		if !strings.Contains(all.String(), want) {
+			t.Errorf("no %q in:\n%s", want, &all)
+		}
+	}
+	if err := Login(t.Context(), Local(), Terminal{}); err == nil {
+		t.Error("this machine has a login shell")
 	}
 }
 

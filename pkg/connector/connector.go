@@ -17,8 +17,18 @@ import (
 	"net"
 	"strings"
 
+	"github.com/kubexm/kubexm/pkg/connector/internal/script"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
+
+// Quote quotes a word for a POSIX shell, where it needs to be.
+func Quote(word string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+"
+	if word != "" && strings.Trim(word, plain) == "" {
+		return word
+	}
+	return script.Quote(word)
+}
 
 // Cmd is one POSIX shell command line and its streams. It runs without a terminal,
 // in /, with umask 022, LC_ALL=C and a PATH that has all of /usr/local/sbin to /bin.

@@ -78,8 +78,11 @@ func (c SSHConfig) handshakeError(ctx context.Context, err error, a *auth, k *ho
 // refused tells what was tried to log in, and what could not be.
 func (a *auth) refused() error {
 	err := fmt.Errorf("%w: there is no key, agent or password to try", ErrLogin)
-	if len(a.tried) > 0 {
+	switch {
+	case len(a.tried) > 0:
 		err = fmt.Errorf("%w: the machine refused %s", ErrLogin, strings.Join(a.tried, ", "))
+	case !a.cfg.Password.IsZero():
+		err = fmt.Errorf("%w: the machine takes no passwords, and there is no key or agent to try", ErrLogin)
 	}
 	if len(a.skipped) > 0 {
 		err = fmt.Errorf("%w; not tried: %s", err, strings.Join(a.skipped, "; "))
@@ -88,7 +91,10 @@ func (a *auth) refused() error {
 	case a.tested:
 		return fault.Advise(err, "check user and password; \"PasswordAuthentication yes\" must be in sshd_config, and for root \"PermitRootLogin yes\"")
 	case len(a.signers) > 0:
-		return fault.Advise(err, fmt.Sprintf("put the public key into ~%s/.ssh/authorized_keys on the machine: ssh-copy-id -p %d %s@%s", a.cfg.User, a.cfg.Port, a.cfg.User, a.cfg.Address))
+		return fault.Advise(err, fmt.Sprintf("put the public key into ~%s/.ssh/authorized_keys on the machine: ssh-copy-id -p %d %s", a.cfg.User, a.cfg.Port,
+			Quote(a.cfg.User+"@"+a.cfg.Address)))
+	case !a.cfg.Password.IsZero():
+		return fault.Advise(err, "set privateKeyPath to a key that the machine knows, or \"PasswordAuthentication yes\" in its sshd_config")
 	}
 	return fault.Advise(err, "set privateKeyPath or a password, or start an agent and ssh-add a key")
 }

@@ -65,7 +65,7 @@ func TestKnownHosts(t *testing.T) {
 	s := startSSHD(t)
 	key := hostKey(t, s)
 	other := newKey(t, filepath.Join(t.TempDir(), "other"))
-	address := xknownhosts.Normalize(s.config().address())
+	address := xknownhosts.Normalize(s.config().Endpoint())
 	authorized := func(k ssh.PublicKey) string { return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(k))) }
 	const rsa = "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQCWIm2vmZuCBymb0Wj4ZN16eb5NAPfzOeMnJgvdjBv6SqfQQTgB6b0J3GBvcNhv/ETuxaRc58kDizAfXicqgPoQkjUrYF0R0BLYjdppiOdY39SO8OAp+VJOwCiifjRsjbVvwsBTLn6/cqW89sTxj6dQKU6WRBx97VcHlde7XvQJRwCNGHtCf4sIHBSrh3FW0qHTSlHON22WsirdGpY9FGMkZBMBNBBx5zQzE8McvL/89ZY3caM11gb019AddCqSv95QcCTcsDRkKjMTYrzEEyH0sWiMm0RttRpz6/Z8IY4EElZODtwEJ2Vr6f2b8bmrISjOSqzj3GngSMnswZWcXPul"
 
@@ -83,7 +83,9 @@ func TestKnownHosts(t *testing.T) {
 		{"changed hashed", xknownhosts.HashHostname(address) + " " + authorized(other) + "\n", false, false},
 		{"revoked", "@revoked * " + authorized(key) + "\n", false, false},
 		{"other kind of key", address + " " + rsa + "\n", false, false},
-		{"not a line", "# one\nnode9 ssh-ed25519 nonsense\n", false, false},
+		{"bad lines", "# one\nnode9 ssh-ed25519 nonsense\n@good " + address + " " + authorized(key) + "\nnode9\n[node9 " + authorized(other) + "\n|1|x|y " + authorized(other) + "\n", true, true},
+		{"changed, and bad lines", "node9 ssh-ed25519 nonsense\n" + address + " " + authorized(other) + "\n", false, false},
+		{"revoked, and bad lines", "node9 ssh-ed25519 nonsense\n@revoked * " + authorized(key) + "\n", false, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cfg := s.config()
@@ -122,7 +124,7 @@ func TestOperatorsKnownHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	theirs := filepath.Join(dir, ".ssh", "known_hosts")
-	address := xknownhosts.Normalize(s.config().address())
+	address := xknownhosts.Normalize(s.config().Endpoint())
 	line := func(k ssh.PublicKey) string { return address + " " + string(ssh.MarshalAuthorizedKey(k)) }
 	other := newKey(t, filepath.Join(dir, "other"))
 	for _, c := range []struct {
@@ -131,7 +133,8 @@ func TestOperatorsKnownHosts(t *testing.T) {
 	}{
 		{"known", line(hostKey(t, s)), true, false},
 		{"another key", line(other), false, false},
-		{"not to be read", "nonsense nonsense\n", true, true},
+		{"bad lines", "nonsense nonsense\n", true, true},
+		{"another key, and bad lines", "nonsense nonsense\n" + line(other), false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := s.config()
@@ -153,10 +156,110 @@ func TestOperatorsKnownHosts(t *testing.T) {
 	}
 }
 
+// TestKnownHostsUnreadable has a file of the operator's that may name the machine, and that nobody can read.
+func TestKnownHostsUnreadable(t *testing.T) {
+	s := startSSHD(t)
+	dir := t.TempDir()
+	t.Setenv("HOME", dir)
+	theirs := filepath.Join(dir, ".ssh", "known_hosts")
+	if err := os.MkdirAll(theirs, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cfg := s.config()
+	cfg.KnownHosts = filepath.Join(dir, "known_hosts")
+	_, err := SSH(t.Context(), cfg)
+	if err == nil {
+		t.Fatal("connected")
+	}
+	goldenError(t, err, strconv.Itoa(s.port), "PORT", dir, "DIR")
+}
+
+// TestConfiguredHostKey has a row for each way to name the key that a machine must show.
+func TestConfiguredHostKey(t *testing.T) {
+	s := startSSHD(t)
+	key := hostKey(t, s)
+	other := newKey(t, filepath.Join(t.TempDir(), "other"))
+	address := xknownhosts.Normalize(s.config().Endpoint())
+	authorized := func(k ssh.PublicKey) string { return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(k))) }
+	for _, c := range []struct {
+		name, key, lines string
+		strict, ok       bool
+	}{
+		{"key", authorized(key) + " root@node1", "", true, true},
+		{"fingerprint", ssh.FingerprintSHA256(key), "", true, true},
+		{"known by another", ssh.FingerprintSHA256(key), address + " " + authorized(other) + "\n", false, true},
+		{"another key", authorized(other), address + " " + authorized(key) + "\n", false, false},
+		{"revoked", authorized(key), "@revoked * " + authorized(key) + "\n", false, false},
+		{"strict and unknown", "", "", true, false},
+		{"strict and known", "", address + " " + authorized(key) + "\n", true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := s.config()
+			cfg.KnownHosts, cfg.HostKey, cfg.Strict = filepath.Join(t.TempDir(), "known_hosts"), c.key, c.strict
+			write(t, cfg.KnownHosts, c.lines, 0o600)
+			conn, err := SSH(t.Context(), cfg)
+			switch {
+			case c.ok != (err == nil):
+				t.Errorf("got %v", err)
+			case err == nil:
+				conn.Close()
+			default:
+				goldenError(t, err, strconv.Itoa(s.port), "PORT", cfg.KnownHosts, "FILE", ssh.FingerprintSHA256(key), "KEY", ssh.FingerprintSHA256(other), "OTHER")
+			}
+			if got, err := os.ReadFile(cfg.KnownHosts); err != nil || string(got) != c.lines {
+				t.Errorf("recorded %q, %v", got, err)
+			}
+		})
+	}
+}
+
+// TestTrust asks a machine for its key, records that, and connects.
+func TestTrust(t *testing.T) {
+	s := startSSHD(t)
+	cfg := s.config()
+	cfg.KnownHosts, cfg.Strict, cfg.User = filepath.Join(t.TempDir(), "known_hosts"), true, "nobody-there"
+	shown, err := ShownKey(t.Context(), cfg)
+	if err != nil || shown.Fingerprint != ssh.FingerprintSHA256(hostKey(t, s)) || shown.Address != cfg.withDefaults().Endpoint() {
+		t.Fatalf("%+v, %v", shown, err)
+	}
+	known := func() []HostKey {
+		keys, err := ReadHostKeys(cfg.KnownHosts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return keys.Of(cfg)
+	}
+	if known := known(); len(known) > 0 {
+		t.Errorf("known before: %v", known)
+	}
+	for range 2 {
+		if err := Trust(cfg.KnownHosts, []HostKey{shown}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if known := known(); len(known) != 1 || known[0] != shown {
+		t.Errorf("known: %v", known)
+	}
+	cfg.User = s.config().User
+	s.connect(t, cfg)
+	cfg.Port = 1
+	if _, err := ShownKey(t.Context(), cfg); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("nobody there: %v", err)
+	}
+}
+
 // A host certificate is as good as its authority.
 func TestHostCertificate(t *testing.T) {
 	dir := t.TempDir()
-	ca := newKey(t, filepath.Join(dir, "ca"))
+	run(t, "", "ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", filepath.Join(dir, "ca")) // of another type than the key that it signs
+	text, err := os.ReadFile(filepath.Join(dir, "ca.pub"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, _, _, _, err := ssh.ParseAuthorizedKey(text)
+	if err != nil {
+		t.Fatal(err)
+	}
 	s := startSSHD(t, "HostCertificate "+filepath.Join(dir, "host-cert.pub"))
 	write(t, filepath.Join(dir, "host.pub"), string(ssh.MarshalAuthorizedKey(hostKey(t, s))), 0o600)
 	run(t, "", "ssh-keygen", "-q", "-s", filepath.Join(dir, "ca"), "-h", "-I", "id", "-n", "127.0.0.1", filepath.Join(dir, "host.pub"))
@@ -166,7 +269,7 @@ func TestHostCertificate(t *testing.T) {
 	write(t, cfg.KnownHosts, fmt.Sprintf("@cert-authority [127.0.0.1]:%d %s", s.port, ssh.MarshalAuthorizedKey(ca)), 0o600)
 	output(t, s.connect(t, cfg), Cmd{Line: "true"})
 	write(t, cfg.KnownHosts, fmt.Sprintf("@cert-authority [127.0.0.1]:%d %s", s.port, ssh.MarshalAuthorizedKey(hostKey(t, s))), 0o600)
-	_, err := SSH(context.Background(), cfg)
+	_, err = SSH(context.Background(), cfg)
 	goldenError(t, err, strconv.Itoa(s.port), "PORT", cfg.KnownHosts, "FILE", ssh.FingerprintSHA256(hostKey(t, s)), "KEY")
 }
 

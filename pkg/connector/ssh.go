@@ -27,6 +27,8 @@ type SSHConfig struct {
 	SudoPassword   secret.Secret // default: Password
 	Bastion        Connector     // the machine to go through; nil: none. Not closed by Close
 	KnownHosts     string        // file of host keys; default: ~/.ssh/known_hosts
+	HostKey        string        // the public key that the machine must show, or its fingerprint "SHA256:..."; default: one on record, or the first one shown
+	Strict         bool          // no key is recorded: one that is not known is refused
 	ConnectTimeout time.Duration // for TCP, key exchange and login; default: 10s
 	KeepAlive      time.Duration // silence after which the machine is asked for a sign of life, four times; default: 15s
 	MaxSessions    int           // commands at once on the connection; default: 8, sshd's own limit is 10
@@ -44,10 +46,13 @@ func (c SSHConfig) withDefaults() SSHConfig {
 	return c
 }
 
-func (c SSHConfig) address() string { return net.JoinHostPort(c.Address, strconv.Itoa(c.Port)) }
+// Endpoint is the address with the port.
+func (c SSHConfig) Endpoint() string {
+	return net.JoinHostPort(c.Address, strconv.Itoa(cmp.Or(c.Port, 22)))
+}
 
 // String names the machine as users know it.
-func (c SSHConfig) String() string { return fmt.Sprintf("%s (%s@%s)", c.Name, c.User, c.address()) }
+func (c SSHConfig) String() string { return fmt.Sprintf("%s (%s@%s)", c.Name, c.User, c.Endpoint()) }
 
 type sshConnector struct {
 	cfg SSHConfig
@@ -182,17 +187,13 @@ func (c SSHConfig) open(ctx context.Context) (*conn, error) {
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, c.ConnectTimeout, errTimeout)
 	defer cancel()
-	dial := new(net.Dialer).DialContext
-	if c.Bastion != nil {
-		dial = c.Bastion.Dial
-	}
-	raw, err := dial(limited, "tcp", c.address())
+	raw, err := c.dial(limited)
 	if err != nil {
 		return nil, c.unreachable(limited, err)
 	}
 	live := &liveConn{Conn: raw}
 	stop := context.AfterFunc(limited, func() { raw.Close() })
-	sc, chans, reqs, err := ssh.NewClientConn(live, c.address(), &ssh.ClientConfig{
+	sc, chans, reqs, err := ssh.NewClientConn(live, c.Endpoint(), &ssh.ClientConfig{
 		Config:            ssh.Config{Ciphers: ciphers},
 		User:              c.User,
 		Auth:              auth.methods,
@@ -210,6 +211,14 @@ func (c SSHConfig) open(ctx context.Context) (*conn, error) {
 	n.machine = machine{name: c.Name, user: c.User, root: c.User == "root", password: c.SudoPassword, launch: n.session}
 	go live.watch(n)
 	return n, nil
+}
+
+// dial connects to the machine's sshd, through the bastion if there is one.
+func (c SSHConfig) dial(ctx context.Context) (net.Conn, error) {
+	if c.Bastion != nil {
+		return c.Bastion.Dial(ctx, "tcp", c.Endpoint())
+	}
+	return new(net.Dialer).DialContext(ctx, "tcp", c.Endpoint())
 }
 
 // ciphers in order of preference: AES-GCM is the fastest where CPUs have AES.

@@ -38,6 +38,7 @@ type Event struct {
 	Duration time.Duration `json:"duration,omitempty"` // since Started, nanoseconds
 	Text     string        `json:"text,omitempty"`
 	Diff     string        `json:"diff,omitempty"`
+	Later    bool          `json:"later,omitempty"`    // of a dry run: the diff is not known until the steps before have run
 	Restarts []string      `json:"restarts,omitempty"` // services and static pods that run, and are restarted by the change
 	Error    string        `json:"error,omitempty"`
 	Advice   string        `json:"advice,omitempty"`

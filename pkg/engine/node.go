@@ -83,7 +83,7 @@ func (r *run) try(ctx context.Context, j job, timeout time.Duration) (ev Event, 
 	}
 	switch {
 	case err != nil && r.DryRun && ctx.Err() == nil && j.later:
-		return Event{Status: Pending, Diff: "unknown until the steps before it have run: " + err.Error()}, nil
+		return Event{Status: Pending, Later: true, Diff: "unknown until the steps before it have run: " + err.Error()}, nil
 	case err != nil && r.DryRun && ctx.Err() == nil:
 		return Event{Status: Pending, Diff: "unknown: " + err.Error()}, nil
 	case err != nil:

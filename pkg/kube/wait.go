@@ -279,7 +279,7 @@ func (c *Client) APIReady(ctx context.Context) error {
 // the last answer.
 func (c *Client) WaitAPIReady(ctx context.Context) error {
 	var last error
-	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
 		err := c.APIReady(ctx)
 		if err == nil || !fault.IsTransient(err) {
 			return err

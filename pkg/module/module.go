@@ -87,16 +87,18 @@ func LiveControlPlane(c *cluster.Cluster, downloads, pushed *plan.Gate) plan.Par
 func LiveImages(c *cluster.Cluster, hosts []string, downloads, pushed *plan.Gate) plan.Part {
 	_, live := c.SplitNodes(hosts)
 	stopped, _ := c.Split(plugin.RuntimeOf(c.Spec).Unit, live)
-	var kubelets []string
+	var kubelets, certs []string
 	if c.Kubeadm() {
 		kubelets, _ = c.Split("kubelet", live)
+		certs = live
 	}
 	var images plan.Part = task.Images(c, live)
 	if c.RegistryHost() != "" {
 		images = pushed.Holds(task.PulledImages(c, live))
 	}
 	return plan.Module{Name: "machines", Parts: []plan.Part{plan.PerHost{
-		plan.Module{Name: "stopped", Parts: []plan.Part{downloads.Holds(task.Runtime(c, stopped)), downloads.Holds(task.KubeadmPrograms(c, kubelets))}}, downloads.Holds(images),
+		task.KubeletCerts(c, certs), // before API servers trust no others
+		plan.Module{Name: "stopped", Parts: []plan.Part{downloads.Holds(task.Runtime(c, stopped)), downloads.Holds(task.LiveKubeadmPrograms(c, kubelets))}}, downloads.Holds(images),
 	}}}
 }
 

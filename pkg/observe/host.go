@@ -63,7 +63,7 @@ func (l *look) registry(ctx context.Context, r *runner.Runner) {
 func (l *look) certificates(ctx context.Context, r *runner.Runner) {
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
-	out, err := r.Sh(ctx, `for f in /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt /etc/ssl/etcd/ssl/*.pem /etc/registry/*.crt; do
+	out, err := r.Sh(ctx, `for f in /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt /etc/ssl/etcd/ssl/*.pem /etc/registry/*.crt /var/lib/kubelet/pki/kubelet.crt; do
 case $f in *-key.pem) ;; *) if [ -f "$f" ]; then echo "# $f"; cat "$f"; fi ;; esac
 done`)
 	if err != nil {

@@ -100,7 +100,7 @@ func (l *look) questions(host string) (all []question) {
 	if is(v1alpha1.RoleRegistry) {
 		all = append(all, l.registry)
 	}
-	if slices.Contains(l.ControlPlaneHosts(), host) {
+	if slices.Contains(l.ControlPlaneHosts(), host) || l.IsNode(host) {
 		all = append(all, l.certificates)
 	}
 	return all

@@ -161,8 +161,17 @@ type Registry struct {
 	DataDir string // by default
 	User    string // that there is from the beginning, an administrator; empty: any can be made
 	Ports   []int  // TCP ports that it takes besides its own
+	Push    int    // the one of them, on the host's loopback, where a service of its own takes images; 0: who may pull may push
 	Docker  bool   // it runs in the Docker of its host, which is not kubexm's, and whose containers have users of their own
 	Letters string // what passwords may have besides ASCII letters and digits, as in the brackets of a regular expression; empty: anything
+}
+
+// PushUnit is the service that takes images; empty: the registry itself does.
+func (r Registry) PushUnit() string {
+	if r.Push == 0 {
+		return ""
+	}
+	return r.Unit + "-push"
 }
 
 // AMD64 reports whether it is published for amd64 alone.

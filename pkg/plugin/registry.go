@@ -14,5 +14,8 @@ var distribution = Registry{
 			Programs: []string{"registry"},
 		}},
 	},
+	Title:   "the registry",
 	DataDir: "/var/lib/registry",
+	Ports:   []int{5001},
+	Push:    5001,
 }

@@ -65,8 +65,18 @@ func Unfit(findings []Finding) error {
 	if !slices.ContainsFunc(findings, func(f Finding) bool { return f.Severity == SeverityError }) {
 		return nil
 	}
-	err := fault.Advise(&Error{findings}, "fix the hosts, or skip a check with --skip-preflight=NAME")
-	return fault.Exit(err, fault.ExitPreflight)
+	var names []string // of checks that can be skipped
+	for _, f := range findings {
+		if f.Severity == SeverityError && slices.Contains(Names(), f.Check) {
+			names = append(names, f.Check)
+		}
+	}
+	slices.Sort(names)
+	advice := "fix the hosts"
+	if names = slices.Compact(names); len(names) > 0 {
+		advice += ", or skip what you know better: --skip-preflight=" + strings.Join(names, ",")
+	}
+	return fault.Exit(fault.Advise(&Error{findings}, advice), fault.ExitPreflight)
 }
 
 // Look is one look at the machines of a cluster.

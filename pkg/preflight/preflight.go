@@ -14,6 +14,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 // Severity says whether a finding makes a host unfit.
@@ -132,7 +133,7 @@ var machineChecks = []check{
 			left = slices.DeleteFunc(slices.Clone(left), func(l string) bool { return l == "/var/lib/etcd/member" })
 		}
 		if len(left) > 0 {
-			return Finding{Found: strings.Join(left, " "), Needed: "no leftovers of another cluster", Fix: "take the machine out of its cluster and remove them (kubeadm reset)"}
+			return Finding{Found: human.Names(left, 4), Needed: "no leftovers of another cluster", Fix: "take the machine out of its cluster and remove them (kubeadm reset)"}
 		}
 		if len(f.Filled) == 0 {
 			return Finding{}
@@ -161,22 +162,23 @@ var machineChecks = []check{
 		}
 		return Finding{Found: "port " + strings.Join(taken, ", ") + " taken", Needed: "these ports free", Fix: "stop what listens on them"}
 	}},
-	{"clock", func(_ *cluster.Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+	{"clock", func(c *cluster.Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
 		ahead, word := f.Skew, "ahead of"
 		if ahead < 0 {
 			ahead, word = -ahead, "behind"
 		}
 		found := Finding{
 			Found: fmt.Sprintf("clock %s %s this machine's", ahead.Round(time.Second), word), Needed: "clocks that agree within 5 seconds",
-			Fix: "set the clock, and let chrony or systemd-timesyncd keep it",
+			Fix: "set the clock that is wrong, this machine's or the host's, and let chrony or systemd-timesyncd keep it",
 		}
+		repaired := f.Env["cluster"] != "" || len(c.Spec.System.NTPServers) > 0 // by what is to be applied
 		switch {
-		case ahead > 10*time.Minute: // certificates are valid from an hour ago
-			return found
-		case ahead > 5*time.Second:
+		case ahead <= 5*time.Second:
+			return Finding{}
+		case repaired && ahead <= 10*time.Minute: // certificates are valid from an hour ago
 			return warning(found)
 		}
-		return Finding{}
+		return found
 	}},
 	{"swap", func(_ *cluster.Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
 		if len(f.Swaps) == 0 {
@@ -267,6 +269,9 @@ func sortFindings(all []Finding) {
 
 // Store is the name of the check that looks for gaps in the store where nothing is to be fetched.
 const Store = "store"
+
+// Connectivity is the check that a machine can be reached. It cannot be left out.
+const Connectivity = "connectivity"
 
 // Names are the names of the checks.
 func Names() []string {

@@ -2,17 +2,20 @@ package resource
 
 import (
 	"archive/tar"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
@@ -36,13 +39,34 @@ func (s *Store) Programs(ctx context.Context, a Artifact) ([]File, error) {
 		return found, nil
 	}
 	if err := s.unpack(ctx, a, c); err != nil {
-		return nil, fault.Advise(fmt.Errorf("unpacking %s: %w", s.path(a), err),
-			"this release is not packed as expected: choose another version of "+a.Component)
+		return nil, s.discard(ctx, a, fmt.Errorf("unpacking %s: %w", s.path(a), err))
 	}
 	if found := s.unpacked(a, c); found != nil {
 		return found, nil
 	}
 	return nil, fmt.Errorf("unpacking %s: what was written does not read back", s.path(a))
+}
+
+// discard takes an archive that cannot be unpacked, and its checksum, out of the store, so that the next fetch asks for both again.
+// An error of the disk is not the archive's.
+func (s *Store) discard(ctx context.Context, a Artifact, why error) error {
+	if _, disk := errors.AsType[*fs.PathError](why); disk || ctx.Err() != nil || errors.Is(why, syscall.ENOSPC) {
+		return why
+	}
+	pins, err := pins()
+	if err == nil && pins.Files[a.key()].SHA256 == "" {
+		err = s.editLock(ctx, func(l *lock) error { delete(l.Files, a.key()); return nil })
+	}
+	err = cmp.Or(err, os.RemoveAll(filepath.Dir(s.path(a))))
+	if err != nil {
+		return errors.Join(why, fmt.Errorf("removing it from the store: %w", err))
+	}
+	again := "run 'kubexm download' again: it asks for the archive and its checksum once more"
+	if s.source.Offline {
+		again = "bring a good one with 'kubexm import'"
+	}
+	return fault.Advise(fmt.Errorf("%w; it was removed from the store", why), again+
+		"; if that one is not as expected either, ask who runs its source (spec.source), or choose another version of "+a.Component)
 }
 
 // stored returns an artifact that is in the store with its checksum.
@@ -144,6 +168,9 @@ func extract(ctx context.Context, a Artifact, archive string, patterns []string)
 			continue
 		}
 		name := a.member(header.Name)
+		if name == sumsFile || name == a.File {
+			return nil, fmt.Errorf("the archive is malicious: it has a member %q", header.Name)
+		}
 		met[patterns[i]] = true
 		if sums[name], err = extractFile(ctx, filepath.Join(filepath.Dir(archive), name), r); err != nil {
 			return nil, err

@@ -109,6 +109,7 @@ func TestProgramsFail(t *testing.T) {
 		{"a path out of the folder", []string{"x/etcd", "E", "x/etcdctl", "C", "x/etcdutl", "U", "../../etcd", "evil"}},
 		{"an absolute path", []string{"/etc/passwd", "evil"}},
 		{"a link in the place of a program", []string{"x/etcd->", "/etc/shadow", "x/etcdctl", "C", "x/etcdutl", "U"}},
+		{"a member in the place of the sums", []string{"x/etcd", "E", "x/SHA256SUMS", "S"}},
 		{"a member missing", []string{"x/etcd", "E", "x/etcdctl", "C"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -132,6 +133,24 @@ func TestProgramsFail(t *testing.T) {
 		_, err := s.Programs(t.Context(), a)
 		golden.Equal(t, told(err, s.dir, "STORE"))
 	})
+}
+
+// An archive that cannot be unpacked is fetched again, also where its checksum was wrong with it.
+func TestBadArchive(t *testing.T) {
+	a := mustNew(t, "etcd", "3.6.14")
+	u := newUpstream(t)
+	u.publish(t, a, []byte("<html>log in first</html>"))
+	s := openStore(t, t.TempDir(), u)
+	for try := range 2 {
+		if _, err := s.Fetch(t.Context(), a, nil); err != nil {
+			t.Fatal(err)
+		}
+		members, err := s.Programs(t.Context(), a)
+		if (err == nil) != (try == 1) || try == 1 && len(members) != 3 {
+			t.Fatalf("try %d: %v, %v", try, members, err)
+		}
+		u.publish(t, a, tgz(t, "x/etcd", "E", "x/etcdctl", "C", "x/etcdutl", "U"))
+	}
 }
 
 func TestProgramsHeal(t *testing.T) {

@@ -1,13 +1,20 @@
 package resource
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kubexm/kubexm/pkg/util/golden"
+
+	"github.com/kubexm/kubexm/pkg/resource/source"
 )
 
 func TestArtifacts(t *testing.T) {
@@ -160,4 +167,46 @@ func TestBrokenLockFile(t *testing.T) {
 	}
 	_, err := s.Resolve(t.Context(), mustNew(t, "etcd", "3.6.14"))
 	golden.Equal(t, told(err, s.dir, "STORE"))
+}
+
+// TestLyingMirror has a mirror of a zone that serves a program of its own with a checksum that fits. What the publisher says counts, as long as it
+// answers.
+func TestLyingMirror(t *testing.T) {
+	a := mustNew(t, "kubelet", "1.99.7")
+	publisher, mirror := newUpstream(t), newUpstream(t)
+	publisher.publish(t, a, program)
+	mirror.publish(t, a, []byte("another program"))
+	mirror.move("/files.m.daocloud.io")
+	open := func(answers bool) *Store {
+		dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+			switch {
+			case strings.HasPrefix(address, "files.m.daocloud.io"):
+				address = mirror.Listener.Addr().String()
+			case answers:
+				address = publisher.Listener.Addr().String()
+			default:
+				return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("no such host")}
+			}
+			return new(net.Dialer).DialContext(ctx, network, address)
+		}
+		s, err := Open(t.TempDir(), source.Config{Zone: "cn", Transport: &http.Transport{DialTLSContext: dial}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.source.Transport.CloseIdleConnections)
+		s.retry.Pause, s.retry.Longest = time.Millisecond, 5*time.Millisecond
+		return s
+	}
+	for answers, want := range map[bool]string{true: string(program), false: "another program"} {
+		path, err := open(answers).Fetch(t.Context(), a, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != want {
+			t.Errorf("the publisher answers: %v; got %q, %v", answers, got, err)
+		}
+	}
+	if n := len(publisher.asked); n != 2 {
+		t.Errorf("the publisher was asked for %q", publisher.asked)
+	}
 }

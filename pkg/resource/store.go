@@ -15,6 +15,7 @@ type Store struct {
 	source *source.Client
 	retry  source.Retry
 	read   sync.Map // of packages that were read, by checksum
+	silent sync.Map // hosts of publishers that did not answer
 }
 
 // Open returns the store in dir, which is made when first needed.

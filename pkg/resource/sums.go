@@ -1,14 +1,19 @@
 package resource
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/url"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/util/fault"
@@ -30,11 +35,21 @@ func (s *Store) Resolve(ctx context.Context, a Artifact) (Artifact, error) {
 		return a, err
 	}
 	var sum, from string
-	err = source.Try(ctx, s.retry, s.source.Places(a.expand(c.SumsURL())), func(place source.Place) (err error) {
-		sum, err = s.published(ctx, place.URL, a.File)
+	places := s.source.SumPlaces(a.expand(c.SumsURL()))
+	var denied error // by the publisher: nobody else may say it then
+	err = source.Try(ctx, s.retry, places, func(place source.Place) (err error) {
+		if denied != nil {
+			return denied
+		}
+		first := place.Original() && place != places[len(places)-1]
+		sum, err = s.sumAt(ctx, place, first, a.File)
 		from = source.Redacted(place.URL)
-		return place.Explain(err)
+		if err = place.Explain(err); first && (source.Missing(err) || errors.Is(err, errNoSum)) {
+			denied = err
+		}
+		return err
 	})
+	err = cmp.Or(denied, err)
 	if err != nil {
 		return a, fmt.Errorf("finding the checksum of %s: %w", a, err)
 	}
@@ -67,23 +82,49 @@ func (s *Store) known(a Artifact) (Artifact, error) {
 	return a, nil
 }
 
+var errNoSum = errors.New("no SHA-256")
+
+// patience is how long a publisher may take to answer where a mirror can.
+const patience = 5 * time.Second
+
+// sumAt reads a checksum at a place. A publisher that a mirror stands in for is not waited for long, and once only.
+func (s *Store) sumAt(ctx context.Context, at source.Place, replaceable bool, file string) (string, error) {
+	if !replaceable {
+		return s.published(ctx, at.URL, file)
+	}
+	u, err := url.Parse(at.URL)
+	if err != nil {
+		return "", err
+	}
+	if _, is := s.silent.Load(u.Host); is {
+		return "", fmt.Errorf("GET %s: it did not answer before", source.Redacted(at.URL))
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, source.ErrStalled)
+	defer cancel()
+	sum, err := s.published(ctx, at.URL, file)
+	if away := net.Error(nil); errors.As(err, &away) || errors.Is(err, source.ErrStalled) { // it cannot be reached
+		s.silent.Store(u.Host, true)
+	}
+	return sum, err
+}
+
 // published reads the SHA-256 of file from the checksum file at a URL.
-func (s *Store) published(ctx context.Context, url, file string) (string, error) {
+func (s *Store) published(ctx context.Context, at, file string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.retry.Stall, source.ErrStalled)
 	defer cancel()
-	resp, err := source.Get(ctx, s.source.HTTP(url), url, nil)
+	resp, err := source.Get(ctx, s.source.HTTP(at), at, nil)
 	if err != nil {
 		return "", err
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if err != nil {
-		return "", fmt.Errorf("GET %s: %w", source.Redacted(url), source.Cause(ctx, err))
+		return "", fmt.Errorf("GET %s: %w", source.Redacted(at), source.Cause(ctx, err))
 	}
 	if sum := parseSum(string(text), file); sum != "" {
 		return sum, nil
 	}
-	return "", fmt.Errorf("GET %s: no SHA-256 of %s in the answer", source.Redacted(url), file)
+	return "", fmt.Errorf("GET %s: %w of %s in the answer", source.Redacted(at), errNoSum, file)
 }
 
 // parseSum finds the SHA-256 of file in a text that is a bare sum, has lines as of sha256sum, or is what GitHub's API says of a release.

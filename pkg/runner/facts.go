@@ -179,15 +179,8 @@ func skew(clock, asked, answered time.Time) time.Duration {
 }
 
 func parseFacts(out string) *Facts {
-	sec := map[string][]string{}
-	var name string
-	for l := range strings.SplitSeq(out, "\n") {
-		if n, ok := strings.CutPrefix(l, "@"); ok {
-			name = n
-		} else if strings.TrimSpace(l) != "" {
-			sec[name] = append(sec[name], l)
-		}
-	}
+	out, names := cutSection(out, "names")
+	sec := sections(out)
 	first := func(n string) string {
 		if len(sec[n]) == 0 {
 			return ""
@@ -223,7 +216,7 @@ func parseFacts(out string) *Facts {
 	}
 	f.network(sec)
 	f.services(sec)
-	f.names(sec["names"])
+	f.names(names)
 	for _, l := range sec["listening"] {
 		addr := field(l, 3)
 		if port := number(addr[strings.LastIndex(addr, ":")+1:]); port > 0 {
@@ -239,6 +232,33 @@ func parseFacts(out string) *Facts {
 		f.Features[name] = true
 	}
 	return f
+}
+
+// sections are the lines of an answer below each "@name" that are not empty.
+func sections(out string) map[string][]string {
+	sec := map[string][]string{}
+	var name string
+	for l := range strings.SplitSeq(out, "\n") {
+		if n, ok := strings.CutPrefix(l, "@"); ok {
+			name = n
+		} else if strings.TrimSpace(l) != "" {
+			sec[name] = append(sec[name], l)
+		}
+	}
+	return sec
+}
+
+// cutSection takes a long section out of an answer, whose other parts would keep it in memory.
+func cutSection(out, name string) (rest, section string) {
+	before, section, found := strings.Cut(out, "\n@"+name+"\n")
+	if !found {
+		return out, ""
+	}
+	after := ""
+	if end := strings.Index("\n"+section, "\n@"); end >= 0 {
+		section, after = section[:max(end-1, 0)], section[end:]
+	}
+	return before + "\n" + after, section
 }
 
 // diskLine is the path, six columns of df -m, six of df -i; the first and the last of these may have spaces in them.
@@ -257,14 +277,24 @@ func (f *Facts) address(l string) {
 	last.Addresses = append(last.Addresses, w[3])
 }
 
-// names reads /etc/hosts.
-func (f *Facts) names(ls []string) {
-	for _, l := range ls {
+// HostsBegin and HostsEnd are the lines around what kubexm writes into /etc/hosts.
+const (
+	HostsBegin = "# BEGIN KubeXM Managed Block"
+	HostsEnd   = "# END KubeXM Managed Block"
+)
+
+// names reads /etc/hosts, but for the names of hosts that kubexm has written there, two in a line: of a thousand hosts each knows a thousand.
+func (f *Facts) names(text string) {
+	ours := false
+	for l := range strings.SplitSeq(text, "\n") {
+		ours = l == HostsBegin || ours && l != HostsEnd
 		l, _, _ = strings.Cut(l, "#")
-		if w := strings.Fields(l); len(w) > 1 {
-			for _, name := range w[1:] {
-				f.Names[name] = cmp.Or(f.Names[name], w[0]) // the first counts
-			}
+		w := strings.Fields(l)
+		if len(w) < 2 || ours && len(w) > 2 {
+			continue
+		}
+		for _, name := range w[1:] {
+			f.Names[strings.Clone(name)] = cmp.Or(f.Names[name], strings.Clone(w[0])) // the first counts
 		}
 	}
 }

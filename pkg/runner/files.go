@@ -61,7 +61,7 @@ func (r *Runner) call(ctx context.Context, functions, script string, in io.Reade
 
 // ask is call with the output without its last newline.
 func (r *Runner) ask(ctx context.Context, functions, script string) (string, error) {
-	var out bytes.Buffer
+	var out answer
 	err := r.call(ctx, functions, script, nil, &out)
 	return strings.TrimRight(out.String(), "\n"), err
 }

@@ -41,8 +41,18 @@ func (r *Runner) Close() error { return r.conn.Close() }
 
 // Exec runs a shell command line as root with the given streams.
 func (r *Runner) Exec(ctx context.Context, line string, in io.Reader, out io.Writer) error {
+	return r.Stream(ctx, connector.Cmd{Line: line, Sudo: true, Stdin: in, Stdout: out})
+}
+
+// Stream runs a command as it is given, with all its streams.
+func (r *Runner) Stream(ctx context.Context, c connector.Cmd) error {
 	r.trips.Add(1)
-	return r.conn.Exec(ctx, connector.Cmd{Line: line, Sudo: true, Stdin: in, Stdout: out})
+	return r.conn.Exec(ctx, c)
+}
+
+// Login runs a login shell on a terminal, see connector.Login.
+func (r *Runner) Login(ctx context.Context, t connector.Terminal) error {
+	return connector.Login(ctx, r.conn, t)
 }
 
 // Sh runs a shell script as root and returns its standard output without the
@@ -71,8 +81,7 @@ func (a *answer) Write(p []byte) (int, error) {
 // standard output as it is.
 func (r *Runner) User(ctx context.Context, script string, in io.Reader) (string, error) {
 	var out answer
-	r.trips.Add(1)
-	err := r.conn.Exec(ctx, connector.Cmd{Line: script, Stdin: in, Stdout: &out})
+	err := r.Stream(ctx, connector.Cmd{Line: script, Stdin: in, Stdout: &out})
 	return out.String(), err
 }
 
@@ -107,14 +116,9 @@ func Memo[T any](r *Runner, key string, mk func() (T, error)) (T, error) {
 
 // Quote quotes words for a POSIX shell.
 func Quote(words ...string) string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+"
 	q := make([]string, len(words))
 	for i, w := range words {
-		if w != "" && strings.Trim(w, plain) == "" {
-			q[i] = w
-			continue
-		}
-		q[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		q[i] = connector.Quote(w)
 	}
 	return strings.Join(q, " ")
 }

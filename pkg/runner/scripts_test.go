@@ -356,7 +356,7 @@ func TestFactsScript(t *testing.T) {
 			Host, OS, Version, Machine, Cluster string
 			Left                                []string
 		}
-		want := told{"node7", "debian", "12", "0123456789abcdef0123456789abcdef", "one", []string{"/etc/kubernetes/admin.conf"}}
+		want := told{"node7", "debian", "12", "0123456789abcdef0123456789abcdef", "one", []string{"/etc/kubernetes/admin.conf", "/etc/kubernetes/manifests/kube-vip.yaml"}}
 		if diff := cmp.Diff(want, told{f.Hostname, f.OS, f.OSVersion, f.MachineID, f.Env["cluster"], f.Leftovers}); diff != "" {
 			t.Error(diff)
 		}

@@ -144,7 +144,13 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 			}
 		}))
 	}
-	return rolling(c, order, health.Well, plan.Module{Parts: parts})
+	all := rolling(c, order, health.Well, plan.Module{Parts: parts})
+	if !c.Kubeadm() {
+		return all
+	}
+	return plan.Module{Parts: []plan.Part{all, on("pods", hosts, func(h string) []step.Step {
+		return []step.Step{kubeadm.ControlPlaneRuns(c, h, kubeadmEtcd(c, h), etcdClient(c, h)...)}
+	})}}
 }
 
 // left is 0 for a node from which a run that was cut off has taken the pods.
@@ -168,7 +174,7 @@ func LiveNodes(c *cluster.Cluster, hosts []string) plan.Part {
 	return waves(hosts, size, func(hosts []string) plan.Part {
 		programs := []plan.Part{NodePrograms(c, hosts), NodeServices(c, hosts)}
 		if c.Kubeadm() {
-			programs = []plan.Part{KubeadmPrograms(c, hosts)}
+			programs = []plan.Part{LiveKubeadmPrograms(c, hosts)}
 		}
 		node := plan.Scope{
 			Name: "node", Part: plan.PerHost(slices.Concat([]plan.Part{Runtime(c, hosts)}, programs)),

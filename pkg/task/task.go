@@ -37,6 +37,9 @@ func Prepare(c *cluster.Cluster, hosts []string) plan.Task {
 		if c.IsNode(h) { // else a load balancer, or a member of etcd
 			all = append(all, host.Modules(c), host.Sysctl(c))
 		}
+		if c.Host(h).Is(v1alpha1.RoleMaster) {
+			all = append(all, host.Kubectl())
+		}
 		return all
 	})
 }
@@ -82,19 +85,34 @@ func RegistryImages(c *cluster.Cluster, refs []string) plan.Task {
 // members runs members of etcd, all at once.
 func members(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("etcd", hosts, func(h string) []step.Step {
-		return []step.Step{etcd.Programs(c, h), etcd.DataDir(c), etcd.MemberCerts(c, h), etcd.Bootstrap(c), etcd.Service(c, h)}
+		return []step.Step{etcd.Programs(c, h), etcd.DataDir(c), etcd.MemberCerts(c, h), etcd.Bootstrap(c), etcd.Service(c, h), etcd.Shell(c, h)}
 	})
 }
 
-// KubeadmPrograms puts kubeadm and a kubelet that waits for it on nodes.
+// KubeadmPrograms puts kubeadm and a kubelet that waits for it on hosts that are no nodes yet.
 func KubeadmPrograms(c *cluster.Cluster, hosts []string) plan.Task {
+	return kubeadmPrograms(c, hosts, func(h string) []step.Step { return []step.Step{kubelet.ServingCert(c, h)} })
+}
+
+// LiveKubeadmPrograms keeps them on nodes that run, which have their certificates from KubeletCerts.
+func LiveKubeadmPrograms(c *cluster.Cluster, hosts []string) plan.Task {
+	return kubeadmPrograms(c, hosts, func(string) []step.Step { return nil })
+}
+
+func kubeadmPrograms(c *cluster.Cluster, hosts []string, certs func(host string) []step.Step) plan.Task {
 	return on("programs", hosts, func(h string) []step.Step {
-		all := []step.Step{kubeadm.Programs(c, h), kubelet.Programs(c, h), kubelet.Manifests(), kubelet.Joined(c, h), kubelet.Prepared(c, h), kubeadm.Leftovers{}}
+		all := slices.Concat([]step.Step{kubeadm.Programs(c, h), kubelet.Programs(c, h), kubelet.Manifests()}, certs(h),
+			[]step.Step{kubelet.Joined(c, h), kubelet.Prepared(c, h), kubeadm.Leftovers{}})
 		if c.FormerNames(h) != nil || c.FormerPorts() != nil {
 			all = append(all, kubeadm.Renamed(c))
 		}
 		return all
 	})
+}
+
+// KubeletCerts gives kubelets of nodes that run the certificates by which API servers know them.
+func KubeletCerts(c *cluster.Cluster, hosts []string) plan.Task {
+	return on("certificates", hosts, func(h string) []step.Step { return []step.Step{kubelet.ServingCert(c, h)} })
 }
 
 // KubeadmInit makes the control plane of the first master.

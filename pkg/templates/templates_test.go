@@ -54,7 +54,7 @@ var data = map[string][]any{
 	"loadbalancer/kube-vip": {vip("arp"), vip("bgp")},
 	"kubernetes/identity":   {struct{ ID, Name string }{"7e22222222222222222222222", "123"}},
 	"kubernetes/rbac":       {struct{ AdminGroup, KubeletClientUser string }{"kubeadm:cluster-admins", "kube-apiserver-kubelet-client"}},
-	"registry/config":       {map[string]any{"Dir": "/var/lib/registry", "Port": 443, "Secret": "ABC", "Cert": "/etc/registry/tls.crt", "Key": "/etc/registry/tls.key", "Users": "/etc/registry/htpasswd"}},
+	"registry/config":       {map[string]any{"Dir": "/var/lib/registry", "Listen": ":443", "ReadOnly": true, "Secret": "ABC", "Cert": "/etc/registry/tls.crt", "Key": "/etc/registry/tls.key", "Users": "/etc/registry/htpasswd"}},
 	"registry/harbor": {map[string]any{
 		"Host": "registry.kubexm.local", "Port": 443, "Cert": "/etc/registry/tls.crt", "Key": "/etc/registry/tls.key", "Admin": "ABC", "Database": "DEF",
 		"Dir": "/data/harbor", "Version": "2.15.0",

@@ -71,7 +71,7 @@ func (o *outcome) text() string { return o.stdout.String() + o.stderr.String() }
 // from 1, before the next one is read.
 func (c *cluster) start(t *testing.T, each func(n int, e event), args ...string) *process {
 	t.Helper()
-	args = append(append([]string{the.program}, args...), "-f", c.file, "--workdir", c.work)
+	args = append([]string{the.program, "-f", c.file, "--workdir", c.work}, args...)
 	if c.isolated {
 		args = append(the.bed.Inside(), args...)
 	}

@@ -58,6 +58,12 @@ func TestRefused(t *testing.T) {
 			says:    []string{"node1", "host key", "ssh-keygen"},
 		},
 		{
+			name:  "host key unknown",
+			edits: []edit{host(1, "hostKeyPolicy", "strict")},
+			code:  fault.ExitFailed,
+			says:  []string{"node2", "host key refused: it is not known yet, and shows ssh-ed25519 SHA256:", "kubexm hosts trust"},
+		},
+		{
 			name: "port taken",
 			prepare: func(t *testing.T, _ *cluster) {
 				the.on(t, node1, "systemd-run -q --unit squatter socat TCP-LISTEN:6443,fork,reuseaddr -; until ss -Hltn | grep -q :6443; do sleep 0.1; done")

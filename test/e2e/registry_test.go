@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"testing"
 
@@ -39,6 +40,7 @@ func TestRegistry(t *testing.T) {
 				t.Errorf("%s pulled what is nowhere: %s", n.Name, out)
 			}
 		}
+		nodesOnlyPull(t, name)
 		c.run(t, "registry", "push").ok(t)
 		c.remove(t)
 		asBefore(t, before)
@@ -50,6 +52,18 @@ func TestRegistry(t *testing.T) {
 		t.Error(err)
 	case n > 0:
 		t.Errorf("%d packets wanted out", n)
+	}
+}
+
+// nodesOnlyPull tries to push to the registry from a node, with what that has.
+func nodesOnlyPull(t *testing.T, name string) {
+	t.Helper()
+	const push = `auth=$(sed -n 's/.*Authorization = \[*"\(Basic [^"]*\)".*/\1/p' /etc/containerd/certs.d/*/hosts.toml | head -n 1)
+curl -sk -H "Authorization: $auth" -o /dev/null -w '%%{http_code} ' https://%[1]s/v2/
+curl -sk -H "Authorization: $auth" -o /dev/null -w '%%{http_code} ' -X POST https://%[1]s/v2/mine/blobs/uploads/
+curl -sk -o /dev/null -w '%%{http_code}' --connect-timeout 3 https://%[1]s:5001/v2/ || :`
+	if got := the.on(t, the.nodes[0], fmt.Sprintf(push, name)); got != "200 405 000" {
+		t.Errorf("a node that pushes is answered %s, want 200 to log in, 405 to push, nothing at the port for that", got)
 	}
 }
 

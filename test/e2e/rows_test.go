@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/test/smoke"
@@ -70,6 +73,7 @@ func cycle(t *testing.T, c *cluster) {
 		defer timed(t)()
 		checkNodes(t, c)
 		checkStatus(t, c)
+		checkCommands(t, c)
 		if c.also != nil {
 			c.also()
 		}
@@ -247,6 +251,34 @@ func checkStatus(t *testing.T, c *cluster) {
 		if n.Status != "Ready" {
 			t.Errorf("status of %s: %s", n.Name, n.Status)
 		}
+	}
+}
+
+// checkCommands runs a command on the masters, and takes the kubeconfig elsewhere.
+func checkCommands(t *testing.T, c *cluster) {
+	t.Helper()
+	said := c.run(t, "exec", "--role", "master", "-o", "json", "--", "systemctl is-active kubelet; exit $(cat /proc/sys/kernel/pid_max | wc -l)")
+	var results []struct {
+		Host   string
+		Code   int `json:"exitCode"`
+		Stdout string
+	}
+	if err := json.Unmarshal(said.stdout.Bytes(), &results); err != nil || said.code != 1 || len(results) != len(c.masters()) {
+		t.Fatalf("%d, %v in %s", said.code, err, said.text())
+	}
+	for _, r := range results {
+		if r.Stdout != "active\n" || r.Code != 1 {
+			t.Errorf("exec: %+v", r)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "config")
+	c.run(t, "kubeconfig", "--merge="+file, "--context", "elsewhere").ok(t)
+	conf, err := clientcmd.BuildConfigFromFlags("", file)
+	must(t, err)
+	client, err := kubernetes.NewForConfig(conf)
+	must(t, err)
+	if out, err := client.RESTClient().Get().AbsPath("/readyz").DoRaw(t.Context()); err != nil || string(out) != "ok" {
+		t.Errorf("/readyz: %s, %v", out, err)
 	}
 }
 

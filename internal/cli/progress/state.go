@@ -24,6 +24,7 @@ type State struct {
 	host    map[string]*host
 	task    map[string]*task
 	node    map[plan.ID]*plan.Node
+	place   map[plan.ID]int // in the graph
 	running map[plan.ID]*step
 	ended   map[plan.ID]bool
 }
@@ -52,6 +53,11 @@ type task struct {
 	total, done, running, failed int
 }
 
+// Sort puts events in the order that their steps have in the graph.
+func (s *State) Sort(events []engine.Event) {
+	slices.SortStableFunc(events, func(a, b engine.Event) int { return cmp.Compare(s.place[a.Node], s.place[b.Node]) })
+}
+
 // Timed is a step that ended.
 type Timed struct {
 	Host, What string
@@ -65,11 +71,11 @@ const slowest = 3
 func NewState(g *plan.ExecutionGraph, begun time.Time) *State {
 	s := &State{
 		begun: begun, host: map[string]*host{}, task: map[string]*task{},
-		node: map[plan.ID]*plan.Node{}, running: map[plan.ID]*step{}, ended: map[plan.ID]bool{},
+		node: map[plan.ID]*plan.Node{}, place: map[plan.ID]int{}, running: map[plan.ID]*step{}, ended: map[plan.ID]bool{},
 	}
 	for i := range g.Nodes {
 		n := &g.Nodes[i]
-		s.node[n.ID] = n
+		s.node[n.ID], s.place[n.ID] = n, i
 		if n.Barrier() {
 			continue
 		}

@@ -43,6 +43,17 @@ type door struct {
 	images    *auth.Client // client, with logins to registries
 }
 
+// follow refuses a redirect that leaves TLS: whoever is on the way could replace what comes.
+func (c Config) follow(req *http.Request, via []*http.Request) error {
+	if len(via) >= 10 {
+		return errors.New("stopped after 10 redirects")
+	}
+	if via[len(via)-1].URL.Scheme == "https" && req.URL.Scheme == "http" && !c.Insecure {
+		return fault.Advise(fmt.Errorf("it redirects to %s, without TLS", req.URL.Redacted()), "use another mirror, or, if all networks on the way are yours, set spec.source.insecure: true")
+	}
+	return nil
+}
+
 // doors begin with the longest prefix and end with the common one.
 type doors []*door
 
@@ -72,7 +83,7 @@ func newDoors(c Config) (doors, error) {
 	})
 	all = append(all, &door{prefix: &url.URL{}, transport: c.Transport})
 	for _, d := range all {
-		d.all, d.client = all, &http.Client{Transport: d}
+		d.all, d.client = all, &http.Client{Transport: d, CheckRedirect: c.follow}
 		d.images = &auth.Client{Client: d.client, Cache: auth.NewCache(), Credential: credentials.Credential(logins)}
 		if d.Username != "" {
 			d.images.Credential = auth.StaticCredential(d.prefix.Host, auth.Credential{Username: d.Username, Password: d.Password.Reveal()})

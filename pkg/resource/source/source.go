@@ -22,6 +22,7 @@ type Config struct {
 	Zone      string            // whose mirrors to take: "cn"; empty: $KXZONE, or none
 	Mirrors   map[string]string // URL prefix to URL prefix, or registry to registry ("http://host/path": without TLS); the longest wins
 	Access    map[string]Access // how to get at what a URL prefix, or a registry, covers; the longest wins
+	Insecure  bool              // a mirror may redirect from https to http
 	Offline   bool              // fetch nothing: what is missing in the store is an error; no login is read
 	Transport *http.Transport   // nil: one that honours HTTPS_PROXY, HTTP_PROXY and NO_PROXY
 }
@@ -90,6 +91,26 @@ func (c *Client) Registry(repository string) remote.Client {
 type Place struct {
 	URL   string // or the reference of an image
 	Entry string // of the configuration that names this mirror; empty: it is the original
+	zone  bool   // it is a mirror of the zone: others than the user chose it
+}
+
+// Original reports whether the place is no mirror.
+func (p Place) Original() bool { return p.Entry == "" }
+
+// SumPlaces returns where to look for a checksum: as Places, but with the publisher before a mirror of the zone, which could make up a checksum
+// for whatever it serves. A mirror of the user's own may serve what the user has built.
+func (c Config) SumPlaces(original string) []Place {
+	all := c.Places(original)
+	slices.SortStableFunc(all, func(a, b Place) int {
+		switch {
+		case a.zone == b.zone:
+			return 0
+		case a.zone:
+			return 1
+		}
+		return -1
+	})
+	return all
 }
 
 // Places returns where to look for a URL or an image reference, in order.
@@ -105,7 +126,7 @@ func (c Config) Places(original string) []Place {
 		}
 		if best != "" {
 			url := strings.TrimRight(rules[best], "/") + "/" + strings.TrimLeft(original[len(best):], "/")
-			out = append(out, Place{url, []string{fmt.Sprintf("spec.source.mirrors[%q]", best), fmt.Sprintf("spec.source.zone (or KXZONE) %s", c.Zone)}[i]})
+			out = append(out, Place{url, []string{fmt.Sprintf("spec.source.mirrors[%q]", best), fmt.Sprintf("spec.source.zone (or KXZONE) %s", c.Zone)}[i], i == 1})
 		}
 	}
 	return append(out, Place{URL: original})

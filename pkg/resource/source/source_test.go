@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -61,4 +63,43 @@ func TestExplain(t *testing.T) {
 		}
 	}
 	golden.Equal(t, b.String())
+}
+
+// TestSumPlaces asks the publisher before a mirror that the user did not choose.
+func TestSumPlaces(t *testing.T) {
+	c := Config{Zone: "cn", Mirrors: map[string]string{"https://github.com/": "https://mirror.example.org/"}}
+	for original, want := range map[string][]string{
+		"https://dl.k8s.io/x":  {"https://dl.k8s.io/x", "https://files.m.daocloud.io/dl.k8s.io/x"},
+		"https://github.com/x": {"https://mirror.example.org/x", "https://github.com/x", "https://files.m.daocloud.io/github.com/x"},
+		"https://example.org/": {"https://example.org/"},
+	} {
+		var got []string
+		for _, p := range c.SumPlaces(original) {
+			got = append(got, p.URL)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", original, diff)
+		}
+	}
+}
+
+// TestRedirectWithoutTLS has a mirror that sends who asks it away from TLS.
+func TestRedirectWithoutTLS(t *testing.T) {
+	plain := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer plain.Close()
+	mirror := httptest.NewTLSServer(http.RedirectHandler(plain.URL, http.StatusFound))
+	defer mirror.Close()
+	for insecure, want := range map[bool]string{false: "without TLS", true: ""} {
+		c, err := New(Config{Insecure: insecure, Transport: mirror.Client().Transport.(*http.Transport)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := Get(t.Context(), c.HTTP(mirror.URL), mirror.URL, nil)
+		if (err == nil) != insecure || err != nil && (!strings.Contains(err.Error(), want) || fault.Advice(err) == "") {
+			t.Errorf("insecure %v: %v", insecure, err)
+		}
+		if err == nil {
+			resp.Body.Close()
+		}
+	}
 }

@@ -47,8 +47,8 @@ s clock; date +%s
 s kubelet; cat /var/lib/kubelet/config.yaml 2>/dev/null
 s drained; if [ -e "$S/drained" ]; then echo yes; fi
 s leftovers
-for f in /etc/kubernetes/admin.conf /etc/kubernetes/kubelet.conf /etc/kubernetes/manifests/kube-apiserver.yaml /var/lib/etcd/member /var/lib/kubelet/config.yaml; do
-	if [ -e $f ]; then echo $f; fi
+for f in /etc/kubernetes/*.conf /etc/kubernetes/manifests/* /etc/kubernetes/pki/*.key /var/lib/etcd/member /var/lib/kubelet/config.yaml /etc/systemd/system/kubelet.service; do
+	if [ -e "$f" ]; then echo "$f"; fi
 done
 s filled
 # shellcheck disable=SC2010 # one name to leave out

@@ -71,17 +71,16 @@ func APIServer(c *cluster.Cluster, host string, etcd cluster.EtcdEndpoint, etcdC
 	return service(c, host, "kube-apiserver", args, c.Spec.Kubernetes.APIServer.ExtraArgs, "notify", PKI(c, host), etcdCerts)
 }
 
-// apiServerArgs are those of kubeadm's static pod, and the kubelets' certificates checked.
+// apiServerArgs are those of kubeadm's static pod.
 //
 // Facts: https://kubernetes.io/docs/reference/command-line-tools-reference/kube-apiserver
 func apiServerArgs(c *cluster.Cluster, host string, etcd cluster.EtcdEndpoint) map[string]string {
 	return map[string]string{
 		"advertise-address": c.IP(host), "secure-port": strconv.Itoa(c.APIPort()), "allow-privileged": "true",
-		"authorization-mode": "Node,RBAC", "enable-admission-plugins": "NodeRestriction", "enable-bootstrap-token-auth": "true",
+		"authorization-mode": "Node,RBAC", "enable-admission-plugins": "NodeRestriction",
 		"client-ca-file": pkiDir + "ca.crt", "tls-cert-file": pkiDir + "apiserver.crt", "tls-private-key-file": pkiDir + "apiserver.key",
 		"etcd-servers": strings.Join(etcd.Endpoints, ","), "etcd-cafile": etcd.CAFile, "etcd-certfile": etcd.CertFile, "etcd-keyfile": etcd.KeyFile,
-		"kubelet-certificate-authority": pkiDir + "ca.crt", "kubelet-client-certificate": pkiDir + "apiserver-kubelet-client.crt",
-		"kubelet-client-key": pkiDir + "apiserver-kubelet-client.key", "kubelet-preferred-address-types": "InternalIP,ExternalIP,Hostname",
+		"kubelet-client-certificate": pkiDir + "apiserver-kubelet-client.crt", "kubelet-client-key": pkiDir + "apiserver-kubelet-client.key", "kubelet-preferred-address-types": "InternalIP,ExternalIP,Hostname",
 		"proxy-client-cert-file": pkiDir + "front-proxy-client.crt", "proxy-client-key-file": pkiDir + "front-proxy-client.key",
 		"requestheader-client-ca-file": pkiDir + "front-proxy-ca.crt", "requestheader-allowed-names": "front-proxy-client",
 		"requestheader-extra-headers-prefix": "X-Remote-Extra-", "requestheader-group-headers": "X-Remote-Group",
@@ -102,7 +101,7 @@ func ControllerManager(c *cluster.Cluster, host string) step.Step {
 		"client-ca-file":           pkiDir + "ca.crt", "root-ca-file": pkiDir + "ca.crt", "requestheader-client-ca-file": pkiDir + "front-proxy-ca.crt",
 		"cluster-signing-cert-file": pkiDir + "ca.crt", "cluster-signing-key-file": pkiDir + "ca.key",
 		"service-account-private-key-file": pkiDir + "sa.key", "use-service-account-credentials": "true",
-		"controllers": "*,bootstrapsigner,tokencleaner", "leader-elect": "true",
+		"leader-elect": "true",
 	}
 	maps.Copy(args, c.ControllerManagerArgs())
 	return service(c, host, "kube-controller-manager", args, c.Spec.Kubernetes.ControllerManager.ExtraArgs, "simple", PKI(c, host), Kubeconfigs(c))

@@ -53,7 +53,11 @@ func gate(c *cluster.Cluster, g Gate, apiLater bool) step.Step {
 	host := g.Host
 	g.LeftOut = c.Missing()
 	broken := c.Observed.BrokenAPI()
-	for _, m := range c.Masters() {
+	masters := c.Masters()
+	if !c.Lives() { // etcd alone has begun
+		masters = nil
+	}
+	for _, m := range masters {
 		if !slices.Contains(broken, m) || !apiLater && !slices.Contains(broken, host) {
 			g.API = append(g.API, API{m, c.API(m)})
 		}
@@ -119,7 +123,7 @@ func (g Gate) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 // wait asks until all is well, waiting cannot help, or the time is over.
 func (g Gate) wait(ctx context.Context, r *runner.Runner) error {
 	var seen []string
-	for pause := 200 * time.Millisecond; ; pause = min(pause*3/2, 10*time.Second) {
+	for pause := 200 * time.Millisecond; ; pause = min(pause*3/2, 2*time.Second) {
 		missing, hopeless := g.look(ctx, r)
 		switch {
 		case ctx.Err() != nil && seen != nil: // what was not answered now only says that time ran out

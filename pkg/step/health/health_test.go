@@ -23,6 +23,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/step/health"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/golden"
+	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // masters is a cluster of masters that runs, seen from node1.
@@ -49,6 +50,7 @@ func newMasters(t *testing.T, spec string) *masters {
 		m.host.Serve(m.IP(h)+":2379", func() (net.Conn, error) { return m.members[h].Dial(conf) })
 	}
 	for _, h := range m.Masters() {
+		m.FactsOf(h).Running = []string{"kubeadm", "kube-apiserver"}
 		api := kubetest.New()
 		api.Failing = func() []string {
 			m.mu.Lock()
@@ -100,6 +102,7 @@ func (m *masters) seen(hosts ...string) {
 
 // TestControlPlane has control planes in every state that matters to who is to stop what is on node1.
 func TestControlPlane(t *testing.T) {
+	racetest.Slow(t)
 	two := strings.Replace(one, "worker]", "worker]}\n  - {name: node2, address: 10.0.0.12, roles: [etcd]", 1)
 	for name, test := range map[string]struct {
 		spec  string

@@ -65,8 +65,8 @@ func detoured(c *cluster.Cluster, host string) step.Block {
 
 func hosts(c *cluster.Cluster, endpoint string, former ...string) step.Block {
 	return step.Block{
-		Path: "/etc/hosts", Begin: "# BEGIN KubeXM Managed Block", End: "# END KubeXM Managed Block",
-		Content: hostLines(c, endpoint, former...), Mode: 0o644,
+		Path: "/etc/hosts", Begin: runner.HostsBegin, End: runner.HostsEnd, Mode: 0o644,
+		Content: c.Shared(strings.Join(append([]string{"hosts", endpoint}, former...), " "), func() []byte { return hostLines(c, endpoint, former...) }),
 	}
 }
 
@@ -148,4 +148,10 @@ func Sysctl(c *cluster.Cluster) step.Step {
 		Path: "/etc/sysctl.d/99-kubexm.conf", Values: values,
 		Files: []step.File{{Path: "/etc/security/limits.d/kubexm.conf", Content: step.Content(limits), Mode: 0o644}},
 	}
+}
+
+// Kubectl lets kubectl of root's login shell on a master reach the cluster, unless root has a configuration of its own.
+func Kubectl() step.Step {
+	const text = "if [ \"$(id -u)\" = 0 ] && [ -z \"${KUBECONFIG-}\" ] && [ ! -e ~/.kube/config ]; then\n\texport KUBECONFIG=/etc/kubernetes/admin.conf\nfi\n"
+	return step.File{Path: "/etc/profile.d/kubexm-kubectl.sh", Content: step.Content(text), Mode: 0o644}
 }

@@ -141,24 +141,26 @@ func registration(c *cluster.Cluster, host string) nodeRegistration {
 
 func clusterConfig(c *cluster.Cluster, etcd Etcd) clusterConfiguration {
 	k := c.Spec.Kubernetes
-	with := func(x v1alpha1.Component, flags map[string]string) component {
+	with := func(x v1alpha1.Component, volumes []v1alpha1.Volume, flags map[string]string) component {
 		if gates := c.FeatureGates(); gates != "" {
 			flags["feature-gates"] = gates
 		}
 		maps.Copy(flags, x.ExtraArgs)
-		return component{ExtraArgs: args(flags)}
+		is := component{ExtraArgs: args(flags)}
+		for _, v := range volumes {
+			is.ExtraVolumes = append(is.ExtraVolumes, volume(v))
+		}
+		return is
 	}
 	conf := clusterConfiguration{
 		TypeMeta: kind("ClusterConfiguration"), ClusterName: c.Name, KubernetesVersion: k.Version, ControlPlaneEndpoint: c.EndpointHost(),
 		Networking: networking{k.DNSDomain, c.Spec.Network.PodCIDR, c.Spec.Network.ServiceCIDR}, Etcd: etcd,
-		APIServer: with(k.APIServer.Component, c.APIServerArgs()), Scheduler: with(k.Scheduler, map[string]string{}),
+		APIServer:                 with(k.APIServer.Component, k.APIServer.ExtraVolumes, c.APIServerArgs()),
+		Scheduler:                 with(k.Scheduler.Component, k.Scheduler.ExtraVolumes, map[string]string{}),
 		CertificateValidityPeriod: metav1.Duration{Duration: time.Duration(k.CertificateValidityDays) * 24 * time.Hour},
-		ControllerManager:         with(k.ControllerManager, c.ControllerManagerArgs()),
+		ControllerManager:         with(k.ControllerManager.Component, k.ControllerManager.ExtraVolumes, c.ControllerManagerArgs()),
 	}
 	conf.APIServer.CertSANs = c.APIServerSANs() // kubexm makes the certificates; kubeadm checks whether they have these
-	for _, v := range k.APIServer.ExtraVolumes {
-		conf.APIServer.ExtraVolumes = append(conf.APIServer.ExtraVolumes, volume(v))
-	}
 	return conf
 }
 

@@ -120,8 +120,8 @@ func pods(c *cluster.Cluster, host string, p Pods) step.Step {
 
 func (p Pods) String() string { return "static pods of " + p.What }
 
-// Precheck reads the manifests and asks the processes, in one round trip.
-func (p Pods) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
+// look reads the manifests and asks the processes, in one round trip.
+func (p Pods) look(ctx context.Context, r *runner.Runner) (files map[string]runner.File, out string, err error) {
 	look, paths := runner.Script(scripts, "pods"), []string{Done}
 	for _, ph := range phases {
 		if p.Digests[ph.pod] != "" {
@@ -129,9 +129,18 @@ func (p Pods) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 			paths = append(paths, manifest(ph.pod), madeDir+"/"+ph.pod+".yaml")
 		}
 	}
-	files, out, err := r.Look(ctx, look+"if [ -e "+savedDir+" ]; then echo saved; fi\n", paths...)
+	if files, out, err = r.Look(ctx, look+"if [ -e "+savedDir+" ]; then echo saved; fi\n", paths...); err != nil {
+		return nil, "", fmt.Errorf("looking at static pods: %w", err)
+	}
+	return files, out, nil
+}
+
+// Precheck finds the pods that are not as their manifests should be. One that does not run although its manifest is right differs in nothing: its
+// kubelet starts it, as it does with a controller manager that has ended because its API server did.
+func (p Pods) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
+	files, out, err := p.look(ctx, r)
 	if err != nil {
-		return nil, fmt.Errorf("looking at static pods: %w", err)
+		return nil, err
 	}
 	if _, made := files[Done]; !made { // kubeadm is still to come
 		return nil, nil
@@ -139,16 +148,16 @@ func (p Pods) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 	var text strings.Builder
 	var restarts, differ []string
 	for _, ph := range phases {
-		want := p.Digests[ph.pod]
-		if want == "" {
+		if p.Digests[ph.pod] == "" {
 			continue
 		}
+		runs := strings.Contains(out, ph.pod+" KUBEXM_DIGEST=")
 		differs := p.gap(ph.pod, files, out)
-		if differs == "" {
+		if differs == "" || !runs && p.placed(ph.pod, files) {
 			continue
 		}
 		text.WriteString(differs)
-		if strings.Contains(out, ph.pod+" KUBEXM_DIGEST=") {
+		if runs {
 			restarts = append(restarts, ph.pod)
 		}
 		differ = append(differ, ph.pod)
@@ -167,12 +176,30 @@ func (p Pods) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 	}
 	return &step.Change{
 		Diff: text.String(), Restarts: restarts,
-		Run: func(ctx context.Context) error { return p.renew(ctx, r, differ) },
+		Run:    func(ctx context.Context) error { return p.renew(ctx, r, differ) },
+		Verify: func(ctx context.Context) error { return p.verify(ctx, r, differ) },
 		Rollback: func(ctx context.Context) error {
 			_, err := r.Sh(ctx, p.inputs()+runner.Script(scripts, "pods")+"back")
 			return err
 		},
 	}, nil
+}
+
+// verify checks that pods which were changed are and run as they should.
+func (p Pods) verify(ctx context.Context, r *runner.Runner, differ []string) error {
+	files, out, err := p.look(ctx, r)
+	for _, pod := range differ {
+		if gap := p.gap(pod, files, out); err == nil && gap != "" {
+			err = fmt.Errorf("%s is not as it should be:\n%s", pod, gap)
+		}
+	}
+	return err
+}
+
+// placed reports whether the manifest of a static pod is the one with which it should run.
+func (p Pods) placed(pod string, files map[string]runner.File) bool {
+	is := files[manifest(pod)].Data
+	return bytes.Contains(is, []byte(p.Digests[pod])) && bytes.Equal(is, files[madeDir+"/"+pod+".yaml"].Data)
 }
 
 // gap says how a static pod differs from what is wanted; empty: it does not.
@@ -218,9 +245,6 @@ func (p Pods) renew(ctx context.Context, r *runner.Runner, differ []string) erro
 	for _, ph := range phases {
 		_, behind := p.Behind[ph.pod]
 		if !behind && !slices.Contains(differ, ph.pod) {
-			if want[ph.pod] != "" { // it may have ended as its API server did
-				fmt.Fprintf(&wait, "wait_ %s %s %s ''\n", ph.pod, ph.process, want[ph.pod])
-			}
 			continue
 		}
 		fmt.Fprintf(&save, "save %s\n", ph.pod)
@@ -257,4 +281,49 @@ func lastLog(ctx context.Context, r *runner.Runner, pod string) string {
 		return "no log lines of " + pod
 	}
 	return "last log lines of " + pod + ":\n" + out
+}
+
+// Running is the step that waits until the static pods of a master's control plane run: a controller manager or a scheduler that leads ends when
+// its API server is away for ten seconds, and its kubelet may take a while to start it again.
+type Running struct {
+	Pods map[string]string // their digests
+}
+
+// ControlPlaneRuns waits for what ControlPlane keeps.
+func ControlPlaneRuns(c *cluster.Cluster, host string, etcd Etcd, reads ...step.Step) step.Step {
+	all := digests(c, host, etcd, reads)
+	delete(all, EtcdPod)
+	return step.With(Running{all}, step.Options{Timeout: 20 * time.Minute})
+}
+
+func (Running) String() string { return "wait for static pods" }
+
+// Precheck asks the processes.
+func (w Running) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
+	var ask, wait strings.Builder
+	var pods []string
+	for _, ph := range phases {
+		if want := w.Pods[ph.pod]; want != "" {
+			fmt.Fprintf(&ask, "if ! started %s %s ''; then echo %s; fi\n", ph.process, want, ph.pod)
+			fmt.Fprintf(&wait, "wait_ %s %s %s ''\n", ph.pod, ph.process, want)
+			pods = append(pods, ph.pod)
+		}
+	}
+	library := runner.Script(scripts, "pods")
+	out, err := r.Sh(ctx, "if [ -e "+Done+" ]; then\n"+library+ask.String()+"fi")
+	if err != nil || out == "" {
+		return nil, err
+	}
+	return &step.Change{
+		Diff: "wait: " + strings.Join(strings.Fields(out), ", "), Verify: step.Verified,
+		Run: func(ctx context.Context) error {
+			_, err := r.Sh(ctx, library+"MINUTES=6\n"+wait.String()) // kubelets wait up to five before they start a container again
+			if err != nil {
+				for _, pod := range pods {
+					err = fmt.Errorf("%w\n%s", err, lastLog(context.WithoutCancel(ctx), r, pod))
+				}
+			}
+			return fault.Advise(err, "look at the host: crictl ps -a, journalctl -u kubelet")
+		},
+	}, nil
 }

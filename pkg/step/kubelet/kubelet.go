@@ -52,6 +52,17 @@ func Prepared(c *cluster.Cluster, host string) step.Step {
 // that, and pods that come after, up to 20 seconds later (fileCheckFrequency).
 func Manifests() step.Step { return step.Dir{Path: runner.ManifestDir, Mode: 0o700} }
 
+// ServingCert gives a kubelet that kubeadm configures its serving certificate, where it looks for one before it makes one that nobody
+// trusts. It reads it again when it changes.
+func ServingCert(c *cluster.Cluster, host string) step.Step {
+	return step.Files{What: "kubelet certificate", List: serving(c, host)}
+}
+
+func serving(c *cluster.Cluster, host string) []step.File {
+	server := c.Leaf(pki.KubeletServer(host, c.Addresses(host)))
+	return []step.File{{Path: serverCert, Content: server.Cert, Mode: 0o644}, {Path: serverKey, Content: step.Content(server.Key.Reveal()), Mode: 0o600}}
+}
+
 // Config writes the kubelet's configuration, its certificates and its kubeconfig.
 func Config(c *cluster.Cluster, host string) step.Step {
 	conf := c.KubeletConfig(host)
@@ -59,13 +70,9 @@ func Config(c *cluster.Cluster, host string) step.Step {
 	if taints := c.Taints(host); len(taints) > 0 {
 		conf["registerWithTaints"] = taints
 	}
-	server := c.Leaf(pki.KubeletServer(host, c.Addresses(host)))
-	files := []step.File{
-		{Path: serverCert, Content: server.Cert, Mode: 0o644},
-		{Path: serverKey, Content: step.Content(server.Key.Reveal()), Mode: 0o600},
-		{Path: kubeconfig, Content: step.Content(c.Kubeconfig("system:node:"+host, pki.Kubelet(host)).Reveal()), Mode: 0o600},
-		{Path: configFile, Content: c.YAML(conf), Mode: 0o644},
-	}
+	files := append(serving(c, host),
+		step.File{Path: kubeconfig, Content: step.Content(c.Kubeconfig("system:node:"+host, pki.Kubelet(host)).Reveal()), Mode: 0o600},
+		step.File{Path: configFile, Content: c.YAML(conf), Mode: 0o644})
 	if !c.Host(host).Is(v1alpha1.RoleMaster) { // there it comes with the control plane's certificates
 		files = append(files, step.File{Path: "/etc/kubernetes/pki/ca.crt", Content: c.Trust(pki.Kubernetes), Mode: 0o644})
 	}

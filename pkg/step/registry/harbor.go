@@ -19,7 +19,7 @@ const (
 
 // HarborSteps install and run Harbor.
 func HarborSteps(c *cluster.Cluster, host string) []step.Step {
-	return []step.Step{HarborInstaller(c, host), DataDir(c), Harbor(c, host), HarborService(c, host), Answers(c)}
+	return []step.Step{HarborInstaller(c, host), DataDir(c), Harbor(c, host), HarborService(c, host), Answers(c, c.Registry())}
 }
 
 // HarborInstaller puts Harbor's installer on its host.

@@ -25,9 +25,10 @@ const (
 	transferTimeout = 2 * time.Hour // all images, through one connection
 )
 
-// Steps install and run the registry of the project Distribution.
+// Steps install and run the registry of the project Distribution. What nodes see is read-only: images are taken by a second service beside
+// it, on the host's loopback, with a password that no node has.
 func Steps(c *cluster.Cluster, host string) []step.Step {
-	return []step.Step{Programs(c, host), DataDir(c), Service(c, host), Answers(c)}
+	return []step.Step{Programs(c, host), DataDir(c), Service(c, host), PushService(c, host), Answers(c, c.Registry()), Answers(c, c.RegistryPush())}
 }
 
 // Programs puts the registry's program on its host.
@@ -45,52 +46,71 @@ func DataDir(c *cluster.Cluster) step.Step {
 	return d
 }
 
-// files are the configuration, the certificate and the users of the registry.
-func files(c *cluster.Cluster) step.Files {
-	cert := c.Leaf(c.RegistryCert())
-	user, password := c.RegistryLogin()
-	hash, err := c.Certs.Hash(pki.Registry, cluster.RegistryUser, password)
-	c.Check(err)
-	secret, err := c.Certs.Password(pki.Registry, "http") // uploads outlive a restart
-	c.Check(err)
-	config := templates.Render("registry/config", struct {
-		Dir, Secret, Cert, Key, Users string
-		Port                          int
-	}{c.Spec.Registry.DataDir, secret.Reveal(), dir + "tls.crt", dir + "tls.key", dir + "htpasswd", c.RegistryPort()})
-	return step.Files{What: "registry", List: []step.File{
-		{Path: dir + "config.yml", Content: config, Mode: 0o600},
-		{Path: dir + "htpasswd", Content: step.Content(user + ":" + hash + "\n"), Mode: 0o600},
-		{Path: dir + "tls.crt", Content: cert.Cert, Mode: 0o644},
-		{Path: dir + "tls.key", Content: step.Content(cert.Key.Reveal()), Mode: 0o600},
-	}}
+// Service runs the registry that nodes pull from.
+func Service(c *cluster.Cluster, host string) step.Step {
+	return service(c, host, serves{c.Registry(), fmt.Sprintf(":%d", c.RegistryPort()), cluster.RegistryUser, dir, true})
 }
 
-// Service runs the registry, as root without root's powers: it reads a key that is root's alone, and may have
+// PushService runs the registry that takes images.
+func PushService(c *cluster.Cluster, host string) step.Step {
+	at := c.RegistryPush()
+	return service(c, host, serves{at, at.Address, at.User, dir + "push/", false})
+}
+
+// serves is what differs between the services of the registry.
+type serves struct {
+	as       registry.Private
+	listen   string
+	hash     string // that the keys of the cluster keep of its password, by name
+	dir      string // of its own files
+	readOnly bool
+}
+
+// service runs the registry, as root without root's powers: it reads a key that is root's alone, and may have
 // a port below 1024.
-func Service(c *cluster.Cluster, host string) step.Step {
+func service(c *cluster.Cluster, host string, s serves) step.Step {
 	unit := step.Unit{
-		Name: "registry", Description: "Private image registry", Documentation: "https://distribution.github.io/distribution",
-		After: "network-online.target", Command: binDir + "/registry serve " + dir + "config.yml",
+		Name: s.as.Unit, Description: "Private image registry", Documentation: "https://distribution.github.io/distribution",
+		After: "network-online.target", Command: binDir + "/registry serve " + s.dir + "config.yml",
 		Settings: append(step.Limits(c.FactsOf(host).CanRaiseLimits(), "-900"),
 			"Environment=OTEL_TRACES_EXPORTER=none", "NoNewPrivileges=yes", "CapabilityBoundingSet=CAP_NET_BIND_SERVICE"),
 		Reads: []step.Step{Programs(c, host)},
 	}.Service()
-	unit.Files = files(c).List
+	unit.Files = files(c, s)
 	return unit
 }
 
-// Answers waits until the registry answers on its host. One in containers makes a database first.
-func Answers(c *cluster.Cluster) step.Step {
+// files are the configuration, the certificate and the users of a service of the registry.
+func files(c *cluster.Cluster, s serves) []step.File {
+	cert := c.Leaf(c.RegistryCert())
+	hash, err := c.Certs.Hash(pki.Registry, s.hash, s.as.Password)
+	c.Check(err)
+	secret, err := c.Certs.Password(pki.Registry, "http") // uploads outlive a restart
+	c.Check(err)
+	config := templates.Render("registry/config", struct {
+		Dir, Secret, Cert, Key, Users, Listen string
+		ReadOnly                              bool
+	}{c.Spec.Registry.DataDir, secret.Reveal(), s.dir + "tls.crt", s.dir + "tls.key", s.dir + "htpasswd", s.listen, s.readOnly})
+	return []step.File{
+		{Path: s.dir + "config.yml", Content: config, Mode: 0o600},
+		{Path: s.dir + "htpasswd", Content: step.Content(s.as.User + ":" + hash + "\n"), Mode: 0o600},
+		{Path: s.dir + "tls.crt", Content: cert.Cert, Mode: 0o644},
+		{Path: s.dir + "tls.key", Content: step.Content(cert.Key.Reveal()), Mode: 0o600},
+	}
+}
+
+// Answers waits until the registry answers. One in containers makes a database first.
+func Answers(c *cluster.Cluster, at registry.Private) step.Step {
 	patience := 3 * time.Minute
 	if plugin.RegistryOf(c.Spec).Docker {
 		patience = 10 * time.Minute
 	}
-	return step.With(answers{Registry: c.Registry()}, step.Options{Timeout: patience})
+	return step.With(answers{at}, step.Options{Timeout: patience})
 }
 
 type answers struct{ Registry registry.Private }
 
-func (answers) String() string { return "wait for the registry" }
+func (a answers) String() string { return "wait for " + a.Registry.Unit }
 
 // Precheck asks once.
 func (a answers) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
@@ -115,7 +135,7 @@ func (a answers) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, 
 
 // Images brings images of the store to the registry, through the connection to its host.
 func Images(c *cluster.Cluster, refs []string) step.Step {
-	return step.With(pushed{Names: refs, Registry: c.Registry(), Store: c.Store}, step.Options{Timeout: transferTimeout, Limit: step.LimitTransfer})
+	return step.With(pushed{Names: refs, Registry: c.RegistryPush(), Store: c.Store}, step.Options{Timeout: transferTimeout, Limit: step.LimitTransfer})
 }
 
 // pushed ensures that the registry has images as the store has them.

@@ -29,9 +29,9 @@ func TestRendered(t *testing.T) {
 				if plugin.RegistryOf(c.Spec).Docker {
 					files := step.Unwrap(registry.Harbor(c, "node2"))
 					return clustertest.Text(registry.HarborInstaller(c, "node2"), registry.DataDir(c), files, files.(step.Files).Also[0], files.(step.Files).Also[1],
-						registry.HarborService(c, "node2"), registry.Answers(c), registry.HarborGone())
+						registry.HarborService(c, "node2"), registry.Answers(c, c.Registry()), registry.HarborGone())
 				}
-				return clustertest.Text(registry.Programs(c, "node2"), registry.DataDir(c), registry.Service(c, "node2"), registry.Answers(c), registry.Images(c, c.AllImages()))
+				return clustertest.Text(append(registry.Steps(c, "node2"), registry.Images(c, c.AllImages()))...)
 			}
 			once := text()
 			if again := text(); again != once {

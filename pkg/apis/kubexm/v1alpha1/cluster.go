@@ -120,6 +120,9 @@ type Connection struct {
 	SudoPasswordFrom *SecretSource `json:"sudoPasswordFrom,omitempty"`
 	// Machine to connect through, like ssh -J. User and key default to those of the host.
 	Bastion *Bastion `json:"bastion,omitempty"`
+	// What to do with a machine whose host key is not known: ask, accept-new (record the key that it shows first) or strict (refuse it).
+	// Default: ask on a terminal, else accept-new.
+	HostKeyPolicy string `json:"hostKeyPolicy,omitempty" jsonschema:"enum=ask,enum=accept-new,enum=strict"`
 	// How long the network may take: durations like 10s or 2m.
 	Timeouts Timeouts `json:"timeouts,omitzero"`
 }
@@ -128,6 +131,8 @@ type Connection struct {
 type Bastion struct {
 	// IP address or name of the bastion, as the control machine reaches it.
 	Address string `json:"address" jsonschema:"required"`
+	// Public key of the bastion's sshd, or its fingerprint, as for hosts.
+	HostKey string `json:"hostKey,omitempty"`
 	Credentials
 }
 
@@ -184,7 +189,10 @@ type Host struct {
 	// Annotations of the node.
 	Annotations map[string]string `json:"annotations,omitempty" change:"converge"`
 	// Taints of the node, besides those that kubexm sets for its roles.
-	Taints     []Taint `json:"taints,omitempty" change:"converge"`
+	Taints []Taint `json:"taints,omitempty" change:"converge"`
+	// Public key with which the machine's sshd must prove itself, like ssh-ed25519 AAAA..., or its fingerprint, like SHA256:....
+	// Default: the key on record, see global.hostKeyPolicy.
+	HostKey    string `json:"hostKey,omitempty" change:"none"`
 	Connection `change:"none"`
 }
 

@@ -37,9 +37,9 @@ type Kubernetes struct {
 	// kube-apiserver.
 	APIServer APIServer `json:"apiServer,omitzero"`
 	// kube-controller-manager.
-	ControllerManager Component `json:"controllerManager,omitzero"`
+	ControllerManager Controller `json:"controllerManager,omitzero"`
 	// kube-scheduler.
-	Scheduler Component `json:"scheduler,omitzero"`
+	Scheduler Controller `json:"scheduler,omitzero"`
 	// kubelet.
 	Kubelet Kubelet `json:"kubelet,omitzero"`
 	// kube-proxy.
@@ -56,6 +56,13 @@ type Kubernetes struct {
 type Component struct {
 	// Flags to add or override, without leading dashes: {v: "4"}.
 	ExtraArgs map[string]string `json:"extraArgs,omitempty" change:"restart"`
+}
+
+// Controller is a program of the control plane besides the API server.
+type Controller struct {
+	Component
+	// Files and directories of the master that the static pod sees (kubeadm only).
+	ExtraVolumes []Volume `json:"extraVolumes,omitempty" change:"restart"`
 }
 
 // APIServer configures kube-apiserver.

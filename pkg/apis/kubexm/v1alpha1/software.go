@@ -163,9 +163,12 @@ type Source struct {
 	Zone string `json:"zone,omitempty" jsonschema:"enum=cn"`
 	// What to take instead: URL prefix by URL prefix, registry by registry
 	// ({"https://dl.k8s.io": "https://mirror.example.com/k8s", registry.k8s.io: mirror.example.com/k8s-images}).
-	// A mirror is trusted: a program whose checksum kubexm does not know is held against the one published beside it there.
-	// That of Harbor comes from https://api.github.com, which may have a mirror of its own.
+	// A mirror that is named here is trusted: a program whose checksum kubexm does not know is held against the one published beside it there.
+	// (For mirrors of a zone the publisher is asked first.) That of Harbor comes from https://api.github.com, which may have a mirror of its own.
 	Mirrors map[string]string `json:"mirrors,omitempty"`
+	// Whether mirrors may be reached without TLS (http://), or redirect there: whoever is on the way can then replace programs and images that
+	// kubexm has not seen before. Mirrors of this machine, and of what is published without TLS, need no permission.
+	Insecure bool `json:"insecure,omitempty"`
 	// How the control machine gets at a server, by URL prefix or registry, of which the longest counts
 	// ({"https://mirror.example.com": {username: ci, passwordFrom: {env: MIRROR_PASSWORD}, caFile: ~/mirror-ca.pem}}).
 	// Of what it is not given for, docker's logins and the proxies of the environment count; where apt or dnf of the control

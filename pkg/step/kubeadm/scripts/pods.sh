@@ -30,15 +30,16 @@ save() {
 place() { cp -p "$1" "$2/.${1##*/}"; mv -f "$2/.${1##*/}" "$2/${1##*/}"; }
 back() { for f in "$K"/old/*.yaml; do if [ -e "$f" ]; then place "$f" "$K"; place "$f" "$M"; fi; done; rm -rf "$K/old"; }
 
-# until_ waits up to two minutes for a command to succeed.
-until_() { i=0; until "$@"; do i=$((i+1)); if [ $i -gt 600 ]; then return 1; fi; sleep 0.2; done; }
+# until_ waits up to $MINUTES for a command to succeed.
+MINUTES=2
+until_() { i=0; until "$@"; do i=$((i+1)); if [ $i -gt $((MINUTES*300)) ]; then return 1; fi; sleep 0.2; done; }
 gone() { [ -z "$(pids "$1")" ]; }
 started() { [ "$(running "$1")" = "KUBEXM_DIGEST=$2" ] && [ "$(pids "$1")" != "$3" ]; }
 
 # stop takes a pod away until renew makes it anew: POD PROCESS.
 stop() {
   rm -f "$M/$1.yaml"
-  until_ gone "$2" || { echo "$1 has not ended within 2 minutes" >&2; exit 1; }
+  until_ gone "$2" || { echo "$1 has not ended within $MINUTES minutes" >&2; exit 1; }
 }
 
 # renew has kubeadm make the manifest of a pod: POD PHASE. It fails where that changes nothing.
@@ -51,4 +52,4 @@ renew() {
 }
 
 # wait_ waits until a pod was started from its manifest: POD PROCESS DIGEST WAS.
-wait_() { until_ started "$2" "$3" "$4" || { echo "$1 was not started from its manifest within 2 minutes" >&2; exit 1; }; }
+wait_() { until_ started "$2" "$3" "$4" || { echo "$1 was not started from its manifest within $MINUTES minutes" >&2; exit 1; }; }

@@ -1,0 +1,157 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/util/durable"
+)
+
+// What to do with machines whose host keys are not known.
+const (
+	ask       = "ask"
+	acceptNew = "accept-new"
+)
+
+// hostKeys is what to do with a machine whose host key is not known: what is asked for, else what is configured, else to ask whoever is there.
+func (u *use) hostKeys(c v1alpha1.Connection) string {
+	byDefault := acceptNew
+	if u.MayTrust != nil {
+		byDefault = ask
+	}
+	return cmp.Or(u.HostKeys, c.HostKeyPolicy, byDefault)
+}
+
+// knownHosts is the file in which the host keys of the cluster's machines are recorded.
+func (s *session) knownHosts() string { return filepath.Join(s.dir, "known_hosts") }
+
+// stranger is a machine whose host key is not known.
+type stranger struct {
+	conf   connector.SSHConfig
+	policy string
+	behind *v1alpha1.Host // that is it and is behind a bastion; nil: it is reached directly
+}
+
+// meet finds the machines whose host keys are not known, and asks whether they are the right ones where it is to: bastions first, as others are
+// reached by way of them. A machine that is not trusted is refused when it is connected.
+func (f *fleet) meet(ctx context.Context) (bastions, hosts []stranger) {
+	for i := range f.of.config.Spec.Hosts {
+		h := &f.of.config.Spec.Hosts[i]
+		policy := f.of.hostKeys(h.Connection)
+		host := stranger{f.toHost(h, f.of.knownHosts()), policy, nil}
+		if h.Bastion != nil {
+			bastions = append(bastions, stranger{f.toBastion(h, f.of.knownHosts()), policy, nil})
+			host.behind = h
+		}
+		hosts = append(hosts, host)
+	}
+	bastions, hosts = f.unknown(bastions), f.unknown(hosts)
+	f.ask(ctx, bastions)
+	f.ask(ctx, hosts)
+	return bastions, hosts
+}
+
+// unknown are those of the machines whose host keys are neither configured nor on record, each once.
+func (f *fleet) unknown(all []stranger) (unknown []stranger) {
+	keys, err := connector.ReadHostKeys(f.of.knownHosts())
+	if err != nil {
+		return nil // whoever connects says so
+	}
+	met := map[string]bool{}
+	for _, s := range all {
+		if s.conf.HostKey == "" && !met[s.conf.Endpoint()] && len(keys.Of(s.conf)) == 0 {
+			unknown = append(unknown, s)
+		}
+		met[s.conf.Endpoint()] = true
+	}
+	return unknown
+}
+
+// ask shows the keys of machines to whoever can tell whether they are right, and records them.
+func (f *fleet) ask(ctx context.Context, strangers []stranger) {
+	strangers = slices.DeleteFunc(slices.Clone(strangers), func(s stranger) bool { return s.policy != ask })
+	if len(strangers) == 0 || f.of.MayTrust == nil {
+		return
+	}
+	shown := make([]connector.HostKey, len(strangers))
+	var group errgroup.Group
+	group.SetLimit(connecting)
+	for i, s := range strangers {
+		group.Go(func() (err error) {
+			if s.behind != nil {
+				s.conf, err = f.sshTo(ctx, s.behind, f.of.knownHosts())
+			}
+			if err == nil {
+				shown[i], _ = connector.ShownKey(ctx, s.conf)
+			}
+			return nil // whoever connects says why there is none
+		})
+	}
+	_ = group.Wait()
+	shown = slices.DeleteFunc(shown, func(k connector.HostKey) bool { return k.Key == "" })
+	if len(shown) == 0 || f.of.MayTrust(ctx, shown) != nil {
+		return
+	}
+	if err := connector.Trust(f.of.knownHosts(), shown); err != nil {
+		f.of.notice("warning: host keys cannot be recorded: %v", durable.Advise(err))
+	}
+}
+
+// tellRecorded tells of the keys that were recorded without a question.
+func (f *fleet) tellRecorded(strangers []stranger) {
+	keys, err := connector.ReadHostKeys(f.of.knownHosts())
+	if err != nil {
+		return // whoever connected said so
+	}
+	var lines []string
+	for _, s := range strangers {
+		for _, key := range keys.Of(s.conf) {
+			if s.policy == acceptNew {
+				lines = append(lines, "  "+key.String())
+			}
+		}
+	}
+	if len(lines) == 0 {
+		return
+	}
+	const most = 10
+	if n := len(lines) - most; n > 0 {
+		lines = append(lines[:most], fmt.Sprintf("  and %d more", n))
+	}
+	f.of.notice("warning: machines seen for the first time; their host keys were not known, and are trusted from now on (%s):\n%s\n"+
+		"compare them with ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub on the machines' consoles; to refuse unknown keys: --host-keys strict",
+		f.of.knownHosts(), strings.Join(lines, "\n"))
+}
+
+// TrustHosts asks all machines of a cluster whose host keys are not known for them, and records those that MayTrust agrees to. It returns the keys of all
+// machines of the cluster that are known then.
+func (a *App) TrustHosts(ctx context.Context, r Request, o Observer) ([]connector.HostKey, error) {
+	r.HostKeys = ask
+	s, err := a.open(ctx, r, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.makeDir(); err != nil {
+		return nil, err
+	}
+	f := s.fleet()
+	defer f.hangUp()
+	f.meet(ctx)
+	keys, err := connector.ReadHostKeys(s.knownHosts())
+	if err != nil {
+		return nil, err
+	}
+	var all []connector.HostKey
+	for i := range s.config.Spec.Hosts {
+		all = append(all, keys.Of(f.toHost(&s.config.Spec.Hosts[i], s.knownHosts()))...)
+	}
+	return all, nil
+}
