@@ -81,21 +81,26 @@ func (f *fleet) ask(ctx context.Context, strangers []stranger) {
 	if len(strangers) == 0 || f.of.MayTrust == nil {
 		return
 	}
-	shown := make([]connector.HostKey, len(strangers))
+	shown, why := make([]connector.HostKey, len(strangers)), make([]error, len(strangers))
 	var group errgroup.Group
 	group.SetLimit(connecting)
 	for i, s := range strangers {
-		group.Go(func() (err error) {
+		group.Go(func() error {
 			if s.behind != nil {
-				s.conf, err = f.sshTo(ctx, s.behind, f.of.knownHosts())
+				s.conf, why[i] = f.sshTo(ctx, s.behind, f.of.knownHosts())
 			}
-			if err == nil {
-				shown[i], _ = connector.ShownKey(ctx, s.conf)
+			if why[i] == nil {
+				shown[i], why[i] = connector.ShownKey(ctx, s.conf)
 			}
-			return nil // whoever connects says why there is none
+			return nil
 		})
 	}
 	_ = group.Wait()
+	for i, err := range why { // whoever connects says so, too
+		if err != nil {
+			f.silent = append(f.silent, &HostError{strangers[i].conf.Name, err})
+		}
+	}
 	shown = slices.DeleteFunc(shown, func(k connector.HostKey) bool { return k.Key == "" })
 	if len(shown) == 0 || f.of.MayTrust(ctx, shown) != nil {
 		return
@@ -132,7 +137,7 @@ func (f *fleet) tellRecorded(strangers []stranger) {
 }
 
 // TrustHosts asks all machines of a cluster whose host keys are not known for them, and records those that MayTrust agrees to. It returns the keys of all
-// machines of the cluster that are known then.
+// machines of the cluster that are known then, and an error for those that have shown none.
 func (a *App) TrustHosts(ctx context.Context, r Request, o Observer) ([]connector.HostKey, error) {
 	r.HostKeys = ask
 	s, err := a.open(ctx, r, o)
@@ -153,5 +158,5 @@ func (a *App) TrustHosts(ctx context.Context, r Request, o Observer) ([]connecto
 	for i := range s.config.Spec.Hosts {
 		all = append(all, keys.Of(f.toHost(&s.config.Spec.Hosts[i], s.knownHosts()))...)
 	}
-	return all, nil
+	return all, joined(f.silent)
 }

@@ -121,7 +121,8 @@ spec:
 			}
 			return nil
 		}})
-		if err != nil || (len(known) == 1) != yes || len(known) == 0 && asked == 0 {
+		silent := err != nil && strings.Contains(err.Error(), "host node2: connecting to node2 (root@127.0.0.1:1): not reachable")
+		if !silent || (len(known) == 1) != yes || len(known) == 0 && asked == 0 {
 			t.Errorf("known %v, asked %d times: %v", known, asked, err)
 		}
 	}

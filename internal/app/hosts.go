@@ -42,6 +42,7 @@ type fleet struct {
 	unlock   func()        // lets go of them; nil: they were not taken
 	taken    chan struct{} // closed when somebody else has one of them
 	takenBy  error         // set before that
+	silent   []*HostError  // machines that showed no host key to be asked about
 }
 
 // dialAll connects to every host, and returns those that cannot be reached.

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -52,10 +53,10 @@ It asks for confirmation on a terminal; elsewhere --yes is needed.`,
 			return declined
 		}
 		known, err := p.app.TrustHosts(cmd.Context(), p.request, o)
-		if err = cmp.Or(declined, err); err != nil {
-			return err
+		if declined != nil || known == nil {
+			return cmp.Or(declined, err)
 		}
-		return p.printHostKeys(out.value, known)
+		return errors.Join(p.printHostKeys(out.value, known), err)
 	}
 	return cmd
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/plugin"
+	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 func isVersion(v string) bool {
@@ -192,7 +193,19 @@ var (
 // needed are kernel parameters that Kubernetes requires to be 1; the last is another name of the first.
 var needed = []string{"net.ipv4.ip_forward", "net.bridge.bridge-nf-call-iptables", "net.ipv4.conf.all.forwarding"}
 
-func (k *checker) checkSystem() {
+// checkKernel checks what hosts get that are nodes.
+func (k *checker) checkKernel() {
+	var others []string
+	for _, h := range k.Hosts {
+		if !k.isNode(h.Name) {
+			others = append(others, h.Name)
+		}
+	}
+	for field, given := range map[string]int{"sysctl": len(k.System.Sysctl), "modules": len(k.System.Modules)} {
+		if given > 0 && others != nil {
+			k.warn("spec.system."+field, "", "is for nodes; left alone on %s", human.Names(others, 5))
+		}
+	}
 	for key, value := range k.System.Sysctl {
 		at := fmt.Sprintf("spec.system.sysctl[%s]", key)
 		if !sysctlKey.MatchString(key) {
@@ -205,6 +218,10 @@ func (k *checker) checkSystem() {
 			k.fail(at, value, "must be 1, or left out: without it pods and services have no network")
 		}
 	}
+}
+
+func (k *checker) checkSystem() {
+	k.checkKernel()
 	for _, l := range []struct {
 		name, what string
 		values     []string

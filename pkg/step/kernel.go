@@ -75,9 +75,10 @@ func (m Modules) Precheck(ctx context.Context, r *runner.Runner) (*Change, error
 // Sysctl ensures kernel parameters now and after each boot. The values that
 // were there before are noted, for Restore.
 type Sysctl struct {
-	Path   string            // sysctl.d(5) file
-	Values map[string]string // "net.ipv4.ip_forward": "1"
-	Files  []File            `json:",omitempty"` // further small files that go with it
+	Path     string            // sysctl.d(5) file
+	Values   map[string]string // "net.ipv4.ip_forward": "1"
+	Optional []string          `json:",omitempty"` // those of them that are left out where the kernel does not have them: a container has not all
+	Files    []File            `json:",omitempty"` // further small files that go with it
 }
 
 func (s Sysctl) String() string { return "kernel parameters" }
@@ -86,7 +87,11 @@ func (s Sysctl) String() string { return "kernel parameters" }
 func (s Sysctl) Writes() ([]File, error) {
 	var conf strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(s.Values)) {
-		fmt.Fprintf(&conf, "%s = %s\n", k, s.Values[k])
+		mark := ""
+		if slices.Contains(s.Optional, k) {
+			mark = "-"
+		}
+		fmt.Fprintf(&conf, "%s%s = %s\n", mark, k, s.Values[k])
 	}
 	return append([]File{{Path: s.Path, Content: Content(conf.String()), Mode: 0o644}}, s.Files...), nil
 }
@@ -122,7 +127,7 @@ func (s Sysctl) Precheck(ctx context.Context, r *runner.Runner) (*Change, error)
 	var notes, set, unset, text strings.Builder
 	for i, k := range keys {
 		was := strings.Join(strings.Fields(have[i]), " ") // the kernel has tabs
-		if was == strings.Join(strings.Fields(s.Values[k]), " ") {
+		if was == strings.Join(strings.Fields(s.Values[k]), " ") || was == "" && slices.Contains(s.Optional, k) {
 			continue
 		}
 		p := sysctlPath(k)

@@ -41,7 +41,11 @@ func TestKilled(t *testing.T) {
 				// Moments are spread over the events of a run; every other one is some time after its event.
 				at := 1 + int((float64(n)+random.Float64())/kills*float64(whole.steps()-1))
 				delay := time.Duration(n%2) * time.Duration(random.Int64N(int64(time.Second)))
-				t.Run(fmt.Sprint(n+1), func(t *testing.T) { kill(t, c, at, delay) })
+				t.Run(fmt.Sprint(n+1), func(t *testing.T) { kill(t, c, func(n int, _ event) bool { return n == at }, delay) })
+			}
+			if row == 1 {
+				inside := func(_ int, e event) bool { return e.Status == "started" && e.What == "kubeadm init" }
+				t.Run("in kubeadm init", func(t *testing.T) { kill(t, c, inside, time.Duration(random.Int64N(int64(3*time.Second)))) })
 			}
 		})
 	}
@@ -97,13 +101,13 @@ func (c *cluster) killed(t *testing.T, one func(n int, e event) bool, delay time
 	return o
 }
 
-// kill makes a cluster, kills kubexm some time after an event, resumes, compares,
+// kill makes a cluster, kills kubexm some time after the event that is the one, resumes, compares,
 // and takes the cluster away.
-func kill(t *testing.T, c *cluster, at int, delay time.Duration) {
+func kill(t *testing.T, c *cluster, one func(n int, e event) bool, delay time.Duration) {
 	defer timed(t)()
 	restoreMachines(t)
 	before := the.snapshots(t)
-	c.killed(t, func(n int, _ event) bool { return n == at }, delay)
+	c.killed(t, one, delay)
 	resumed := c.resume(t, "create", "cluster", "--yes", "-o", "json")
 	t.Logf("resumed in %.1f s: %d of %d steps changed something", resumed.took.Seconds(), resumed.result.Summary.Changed, resumed.result.Summary.Total)
 	if d := stateOf(t, c).differs(undisturbed[c.row]); d != "" {

@@ -99,20 +99,21 @@ type misfortune struct {
 	name  string
 	begin func(t *testing.T)
 	end   func(t *testing.T) // puts things right; nil: they come right by themselves
-	dark  bool               // nobody can answer before the end
+	lasts time.Duration
+	dark  bool // nobody can answer before the end
 }
 
 // misfortunes are those of a cluster, in order.
 func (c *cluster) misfortunes() (all []misfortune) {
 	row := testbed.Rows[c.row-1]
 	add := func(name string, begin, end func(t *testing.T)) {
-		all = append(all, misfortune{name: name, begin: begin, end: end})
+		all = append(all, misfortune{name: name, begin: begin, end: end, lasts: 8 * time.Second})
 	}
 	masters := c.masters()
 	if row.Balancer == "off" { // workers know the first master alone
 		masters = masters[1:]
 	}
-	for _, n := range masters {
+	for _, n := range masters { // each: one of them leads etcd
 		add("power cut of "+n.Name,
 			func(t *testing.T) { must(t, the.bed.Poweroff(t.Context(), n)) },
 			func(t *testing.T) { must(t, the.bed.Start(t.Context(), n)) })
@@ -121,6 +122,7 @@ func (c *cluster) misfortunes() (all []misfortune) {
 	add("no network on "+cut.Name,
 		func(t *testing.T) { must(t, the.bed.Cut(t.Context(), cut)) },
 		func(t *testing.T) { must(t, the.bed.Heal(t.Context(), cut)) })
+	all[len(all)-1].lasts = time.Minute // longer than connections and leases live
 	for i, n := range c.balancers() {
 		if i == 0 {
 			name := map[string]string{"kubexm-kh": "haproxy", "kubexm-kn": "nginx"}[row.Balancer]
@@ -158,7 +160,7 @@ func breaks(t *testing.T, c *cluster) {
 		t.Run(m.name, func(t *testing.T) {
 			w := watch(t, c)
 			m.begin(t)
-			w.until(t, 8*time.Second)
+			w.until(t, m.lasts)
 			if !m.dark {
 				w.answered(t)
 			}

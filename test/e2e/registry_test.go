@@ -44,7 +44,7 @@ func TestRegistry(t *testing.T) {
 		c.run(t, "registry", "push").ok(t)
 		c.remove(t)
 		asBefore(t, before)
-		c.run(t, "registry", "list").fails(t, fault.ExitFailed, "there is no cluster")
+		c.run(t, "registry", "list").fails(t, fault.ExitUsage, "there is no cluster")
 	})
 	cycle(t, c)
 	switch n, err := the.bed.Tried(t.Context()); {

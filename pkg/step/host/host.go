@@ -124,7 +124,7 @@ func Modules(c *cluster.Cluster) step.Step {
 	return step.Modules{Path: "/etc/modules-load.d/kubexm.conf", Names: names}
 }
 
-// kernelParameters are those without which Kubernetes does not work well. The
+// kernelParameters are those without which Kubernetes does not work well; docs/adr/0039 has the reason of each. The
 // last five are what the kubelet itself sets and checks
 // (k8s.io/component-helpers/node/util/sysctl); they stand here so that
 // they are put back one day.
@@ -132,6 +132,11 @@ var kernelParameters = map[string]string{
 	"net.ipv4.ip_forward":                "1",
 	"net.bridge.bridge-nf-call-iptables": "1",
 	"fs.inotify.max_user_instances":      "8192",
+	"fs.inotify.max_user_watches":        "1048576",
+	"vm.max_map_count":                   "1048576",
+	"net.ipv4.neigh.default.gc_thresh1":  "512",
+	"net.ipv4.neigh.default.gc_thresh2":  "2048",
+	"net.ipv4.neigh.default.gc_thresh3":  "4096",
 	"vm.overcommit_memory":               "1",
 	"vm.panic_on_oom":                    "0",
 	"kernel.panic":                       "10",
@@ -140,12 +145,15 @@ var kernelParameters = map[string]string{
 	"kernel.keys.root_maxbytes":          "25000000",
 }
 
+// optionalParameters are those of them that a network namespace does not have, or a container may not set.
+var optionalParameters = []string{"net.ipv4.neigh.default.gc_thresh1", "net.ipv4.neigh.default.gc_thresh2", "net.ipv4.neigh.default.gc_thresh3"}
+
 // Sysctl sets the kernel parameters that Kubernetes needs, and the configuration's; and the limits of log-ins.
 func Sysctl(c *cluster.Cluster) step.Step {
 	values := maps.Clone(kernelParameters)
 	maps.Copy(values, c.Spec.System.Sysctl)
 	return step.Sysctl{
-		Path: "/etc/sysctl.d/99-kubexm.conf", Values: values,
+		Path: "/etc/sysctl.d/99-kubexm.conf", Values: values, Optional: optionalParameters,
 		Files: []step.File{{Path: "/etc/security/limits.d/kubexm.conf", Content: step.Content(limits), Mode: 0o644}},
 	}
 }
