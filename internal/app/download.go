@@ -113,7 +113,7 @@ func openStore(workdir string, src v1alpha1.Source) (*resource.Store, error) {
 	for key, a := range src.Access {
 		access[key] = source.Access{Username: a.Username, Password: a.Password, CAFile: a.CAFile, Proxy: a.Proxy}
 	}
-	return resource.Open(filepath.Join(workdir, "packages"), source.Config{Zone: src.Zone, Mirrors: src.Mirrors, Access: access, Insecure: src.Insecure, Offline: src.Offline})
+	return resource.Open(filepath.Join(workdir, "packages"), source.Config{Zone: src.Zone, Mirrors: src.Mirrors, Access: access, Insecure: src.Insecure, Signed: src.RequireSignatures, Offline: src.Offline})
 }
 
 // selected returns the configurations to download for.

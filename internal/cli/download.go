@@ -202,6 +202,9 @@ func itemsText(d *app.Download, st style.Style, width int) string {
 		}
 		if i.There {
 			from = st.Good.String("in the store")
+			if i.Signed {
+				from += ", signed"
+			}
 			there = append(there, i)
 		} else {
 			missing = append(missing, i)
@@ -250,6 +253,9 @@ func (p *program) verify(ctx context.Context, format string) error {
 		}
 		if len(is.Flaws) == 0 {
 			fmt.Fprintf(p.out, "%s the store matches its lock file: %s, %s\n", st.Good.String("✓"), human.Count(is.Files, "file"), human.Bytes(is.Bytes))
+		}
+		if n := is.Signed + is.Unsigned; n > 0 {
+			fmt.Fprintf(p.out, "  %d of %s of Kubernetes with the release's signature, which is right\n", is.Signed, human.Count(n, "program"))
 		}
 	}
 	if err == nil && len(is.Flaws) > 0 {

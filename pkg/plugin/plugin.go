@@ -47,9 +47,13 @@ type Component struct {
 	Base     string   // URL of the folder that holds File and Sums
 	File     string   // name of the file, upstream and in the store
 	Sums     string   // name of the file with the SHA-256: a bare sum, or lines as of sha256sum; or a URL of its own
+	Signer   Signer   // of File, in File.sig and File.cert; none: it is not signed
 	AMD64    bool     // it is published for amd64 alone
 	Programs []string // path.Match patterns of the programs wanted from the archive; none: File is the program
 }
+
+// Signer is who signs files the way of Sigstore (signature.Identity).
+type Signer struct{ Name, Issuer string }
 
 // SumsURL is where the checksum is.
 func (c Component) SumsURL() string {

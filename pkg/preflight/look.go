@@ -141,6 +141,9 @@ func (l *Look) store(ctx context.Context) []Finding {
 		return nil
 	default:
 		found.Found = "not in the store: " + human.Names(missing, 20)
+		if l.Cluster.Spec.Source.RequireSignatures {
+			found.Found = "not in the store, or without the signature that spec.source.requireSignatures asks for: " + human.Names(missing, 20)
+		}
 	}
 	return []Finding{found}
 }

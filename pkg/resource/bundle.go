@@ -216,7 +216,11 @@ func (s *Store) collect(items []Item) (lock, []packaged, error) {
 			if err != nil {
 				return l, nil, err
 			}
-			l.Files[a.key()] = lockedFile{SHA256: a.SHA256, From: cmp.Or(pinned.Files[a.key()].From, own.Files[a.key()].From)}
+			f := own.Files[a.key()]
+			if f.SHA256 != a.SHA256 { // it is pinned, and was not when it was locked
+				f.proof = proof{}
+			}
+			l.Files[a.key()] = lockedFile{SHA256: a.SHA256, From: cmp.Or(pinned.Files[a.key()].From, f.From), proof: f.proof}
 			continue
 		}
 		blobs, err := s.blobs(own, i.Image, i.Arch)

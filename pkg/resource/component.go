@@ -38,9 +38,10 @@ func Components() []Component {
 // kubernetes is a program of a Kubernetes release, published bare.
 func kubernetes(name string) Component {
 	return Component{
-		Name: name,
-		Base: "https://dl.k8s.io/release/v{version}/bin/linux/{arch}/",
-		File: name,
-		Sums: "{file}.sha256",
+		Name:   name,
+		Base:   "https://dl.k8s.io/release/v{version}/bin/linux/{arch}/",
+		File:   name,
+		Sums:   "{file}.sha256",
+		Signer: plugin.Signer{Name: "krel-staging@k8s-releng-prod.iam.gserviceaccount.com", Issuer: "https://accounts.google.com"},
 	}
 }

@@ -232,6 +232,11 @@ func (i *imports) agrees() error {
 		return fault.Advise(fmt.Errorf("%s says otherwise: %w", i.lockPath(), err),
 			"one of the two was replaced upstream, or changed on its way. To trust the bundle, delete that entry of the lock and import again")
 	}
+	for _, key := range slices.Sorted(maps.Keys(i.lock.Files)) {
+		if err := i.verify(key, i.lock.Files[key]); err != nil {
+			return fault.Advise(fmt.Errorf("the signature of %s in %s is wrong: %w", key, lockFile, err), "do not use the bundle: find out where it comes from")
+		}
+	}
 	own.Systems = maps.Clone(own.Systems) // the rest is not changed
 	i.dropIncomplete(&own, i.lock)
 	return own.mergePackages(i.lock)

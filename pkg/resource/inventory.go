@@ -19,6 +19,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/resource/source"
 )
 
@@ -28,6 +29,8 @@ type Stock struct {
 	There bool   `json:"there"`
 	From  string `json:"from"` // the first place to fetch it from
 	Size  int64  `json:"size"` // bytes; -1: not known
+
+	Signed bool `json:"signed,omitempty"` // by its publisher, as the lock proves; only of what is there
 }
 
 // Look tells of items whether they are in the store. With ask, servers are asked for
@@ -35,11 +38,11 @@ type Stock struct {
 func (s *Store) Look(ctx context.Context, items []Item, ask bool) ([]Stock, error) {
 	all := make([]Stock, len(items))
 	for n, i := range items {
-		from, members, err := s.lookFor(i)
+		from, l, members, err := s.lookFor(i)
 		if err != nil {
 			return nil, err
 		}
-		all[n] = Stock{Item: i, There: members != nil, From: source.Redacted(s.source.Places(from)[0].URL), Size: -1}
+		all[n] = Stock{Item: i, There: members != nil, From: source.Redacted(s.source.Places(from)[0].URL), Size: -1, Signed: l.Files[i.key()].Signature != ""}
 		for _, p := range members {
 			all[n].Size = max(all[n].Size, 0) + p.Size
 		}
@@ -59,27 +62,27 @@ func (s *Store) Look(ctx context.Context, items []Item, ask bool) ([]Stock, erro
 	return all, g.Wait()
 }
 
-// lookFor returns where an item is published, and what it consists of in the store: nil
+// lookFor returns where an item is published, and its lock and what it consists of in the store: nothing
 // where it is not there.
-func (s *Store) lookFor(i Item) (from string, members []packaged, err error) {
+func (s *Store) lookFor(i Item) (from string, l lock, members []packaged, err error) {
 	from = i.Image
 	if from == "" && i.System == "" {
 		c, err := find(i.Component)
 		if err != nil {
-			return "", nil, err
+			return "", l, nil, err
 		}
 		from = i.expand(c.Base + "{file}")
 	}
-	_, members, err = s.collect([]Item{i})
+	l, members, err = s.collect([]Item{i})
 	if errors.Is(err, os.ErrNotExist) {
-		return from, nil, nil
+		return from, lock{}, nil, nil
 	}
-	return from, members, err
+	return from, l, members, err
 }
 
 // askSize asks how many bytes of an item are to be fetched; -1: nobody says.
 func (s *Store) askSize(ctx context.Context, i Item) int64 {
-	from, _, err := s.lookFor(i)
+	from, _, _, err := s.lookFor(i)
 	if err != nil {
 		return -1
 	}
@@ -141,6 +144,9 @@ type Verified struct {
 	Files int    `json:"files"` // that were read
 	Bytes int64  `json:"bytes"` // of these
 	Flaws []Flaw `json:"flaws"`
+
+	Signed   int `json:"signed"`   // files in the lock with a signature of their publisher, which is right
+	Unsigned int `json:"unsigned"` // without one, though their publisher signs, and not pinned
 }
 
 // Verify reads every file and blob of the store and compares it with the lock. What is
@@ -201,9 +207,25 @@ func (s *Store) Verify(ctx context.Context) (Verified, error) {
 	incomplete, err := s.incomplete(l)
 	unpublished, wrong := s.republish(ctx)
 	err = errors.Join(err, wrong)
+	s.verifyProofs(l, pinned, &v)
 	v.Flaws = slices.Concat(v.Flaws, incomplete, s.incompletePackages(l), unpublished)
 	slices.SortFunc(v.Flaws, func(a, b Flaw) int { return strings.Compare(a.Path+a.What, b.Path+b.What) })
 	return v, err
+}
+
+// verifyProofs checks the signatures in a lock, and counts them. What is pinned needs none.
+func (s *Store) verifyProofs(l, pinned lock, v *Verified) {
+	for key, f := range l.Files {
+		switch err := s.verify(key, f); {
+		case err != nil:
+			v.Flaws = append(v.Flaws, Flaw{key, "its signature in the lock file is wrong: " + err.Error()})
+		case signer(key) == plugin.Signer{}, pinned.Files[key].SHA256 != "":
+		case f.Signature != "":
+			v.Signed++
+		default:
+			v.Unsigned++
+		}
+	}
 }
 
 // rejoin rewrites the indexes that are among the flaws: nobody else publishes them.

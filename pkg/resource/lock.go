@@ -30,6 +30,7 @@ type lockedFile struct {
 	SHA256 string `json:"sha256"`
 	From   string `json:"from"`           // where the sum was read; of a package, where it is published
 	Size   int64  `json:"size,omitempty"` // bytes, of a package
+	proof
 }
 
 type lockedImage struct {
@@ -127,15 +128,25 @@ func (l lock) agree(other lock) error {
 	return nil
 }
 
+// add adds a file, or the signature that it has and the lock has not.
+func (l lock) add(key string, f lockedFile) {
+	was, ok := l.Files[key]
+	switch {
+	case !ok:
+		l.Files[key] = f
+	case was.Signature == "" && f.Signature != "" && was.SHA256 == f.SHA256:
+		was.proof = f.proof
+		l.Files[key] = was
+	}
+}
+
 // merge adds the entries of another lock, if the two agree.
 func (l lock) merge(other lock) error {
 	if err := l.agree(other); err != nil {
 		return err
 	}
 	for key, f := range other.Files {
-		if _, ok := l.Files[key]; !ok {
-			l.Files[key] = f
-		}
+		l.add(key, f)
 	}
 	for ref, is := range other.Images {
 		if was := l.Images[ref]; was.Manifests != nil {

@@ -201,7 +201,7 @@ func (s *Store) lockPackages(ctx context.Context, p PackageSet) error {
 				return fault.Advise(fmt.Errorf("%s has SHA-256 %s in %s, and is published with %s", key, was.SHA256, s.lockPath(), f.SHA256),
 					"a published package never changes: ask who runs that server; if it is right, delete the entry of the lock")
 			}
-			l.Files[key] = lockedFile{f.SHA256, f.URL, f.Size}
+			l.Files[key] = lockedFile{SHA256: f.SHA256, From: f.URL, Size: f.Size}
 			is.Files = append(is.Files, f.Name)
 		}
 		l.Systems[p.dir()] = is

@@ -71,7 +71,10 @@ func (s *Store) discard(ctx context.Context, a Artifact, why error) error {
 
 // stored returns an artifact that is in the store with its checksum.
 func (s *Store) stored(a Artifact) (Artifact, error) {
-	a, err := s.known(a)
+	a, owed, err := s.known(a)
+	if owed {
+		return a, fault.Advise(fmt.Errorf("%s has no signature in %s, and spec.source.requireSignatures asks for one: %w", a, s.lockPath(), os.ErrNotExist), "run 'kubexm download', which looks for it")
+	}
 	if err == nil && (a.SHA256 == "" || !sumIs(s.path(a), a.SHA256)) {
 		err = fault.Advise(fmt.Errorf("%s is not in %s: %w", a, s.dir, os.ErrNotExist), "run 'kubexm download' first")
 	}

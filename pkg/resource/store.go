@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kubexm/kubexm/pkg/resource/source"
+	"github.com/kubexm/kubexm/pkg/signature"
 )
 
 // Store is the folder of everything fetched. It is safe for concurrent use. A
@@ -16,6 +17,8 @@ type Store struct {
 	retry  source.Retry
 	read   sync.Map // of packages that were read, by checksum
 	silent sync.Map // hosts of publishers that did not answer
+
+	authority signature.Authority // of who signs what is published
 }
 
 // Open returns the store in dir, which is made when first needed.
@@ -29,7 +32,7 @@ func Open(dir string, from source.Config) (*Store, error) {
 		return nil, err
 	}
 	return &Store{
-		dir: dir, source: client,
+		dir: dir, source: client, authority: signature.Sigstore(),
 		retry: source.Retry{Rounds: 5, Pause: time.Second, Longest: 2 * time.Minute, Stall: 30 * time.Second},
 	}, nil
 }

@@ -15,71 +15,90 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
 // Resolve returns the artifact with its checksum: the one it has, else the one
 // pinned in this program, else the one in the lock file, else the published
-// one, which then goes into the lock file.
+// one, which then goes into the lock file, with its signature where it has one.
 func (s *Store) Resolve(ctx context.Context, a Artifact) (Artifact, error) {
-	a, err := s.known(a)
-	if err != nil || a.SHA256 != "" {
+	a, owed, err := s.known(a)
+	if err != nil || a.SHA256 != "" && !owed {
 		return a, err
 	}
 	if s.source.Offline {
-		return a, missing(a.String() + " has no checksum in " + s.lockPath())
+		what := " has no checksum in "
+		if owed {
+			what = " has no signature, as spec.source.requireSignatures asks for, in "
+		}
+		return a, missing(a.String() + what + s.lockPath())
 	}
 	c, err := find(a.Component)
 	if err != nil {
 		return a, err
 	}
-	var sum, from string
-	places := s.source.SumPlaces(a.expand(c.SumsURL()))
-	var denied error // by the publisher: nobody else may say it then
-	err = source.Try(ctx, s.retry, places, func(place source.Place) (err error) {
-		if denied != nil {
-			return denied
+	f := lockedFile{SHA256: a.SHA256, From: s.lockPath()}
+	var at source.Place
+	if f.SHA256 == "" {
+		if f.SHA256, at, err = s.findSum(ctx, a, c); err != nil {
+			return a, fmt.Errorf("finding the checksum of %s: %w", a, err)
 		}
-		first := place.Original() && place != places[len(places)-1]
-		sum, err = s.sumAt(ctx, place, first, a.File)
-		from = source.Redacted(place.URL)
-		if err = place.Explain(err); first && (source.Missing(err) || errors.Is(err, errNoSum)) {
-			denied = err
-		}
-		return err
-	})
-	err = cmp.Or(denied, err)
-	if err != nil {
-		return a, fmt.Errorf("finding the checksum of %s: %w", a, err)
+		f.From = source.Redacted(at.URL)
+	}
+	if f.proof, err = s.prove(ctx, a, c, f, at); err != nil {
+		return a, err
 	}
 	err = s.editLock(ctx, func(l *lock) error {
-		if _, taken := l.Files[a.key()]; !taken {
-			l.Files[a.key()] = lockedFile{SHA256: sum, From: from}
-		}
+		l.add(a.key(), f)
 		a.SHA256 = l.Files[a.key()].SHA256
 		return nil
 	})
 	return a, err
 }
 
-// known returns the artifact with the checksum that can be told without the network, if any.
-func (s *Store) known(a Artifact) (Artifact, error) {
+// findSum reads the checksum of an artifact where it is published, and says where that is.
+func (s *Store) findSum(ctx context.Context, a Artifact, c Component) (sum string, at source.Place, err error) {
+	places := s.source.SumPlaces(a.expand(c.SumsURL()))
+	var denied error // by the publisher: nobody else may say it then
+	err = source.Try(ctx, s.retry, places, func(place source.Place) error {
+		if denied != nil {
+			return denied
+		}
+		first := place.Original() && place != places[len(places)-1]
+		text, err := s.textAt(ctx, place, first)
+		if at, sum = place, parseSum(text, a.File); err == nil && sum == "" {
+			err = fmt.Errorf("GET %s: %w of %s in the answer", source.Redacted(place.URL), errNoSum, a.File)
+		}
+		if err = place.Explain(err); first && (source.Missing(err) || errors.Is(err, errNoSum)) {
+			denied = err
+		}
+		return err
+	})
+	return sum, at, cmp.Or(denied, err)
+}
+
+// known returns the artifact with the checksum that can be told without the network, if any. It owes a signature
+// where one is required and the lock has none.
+func (s *Store) known(a Artifact) (_ Artifact, owed bool, err error) {
 	if a.SHA256 != "" {
-		return a, nil
+		return a, false, nil
 	}
 	pins, err := pins()
 	if err != nil {
-		return a, err
+		return a, false, err
 	}
 	l, err := s.readLock()
 	if err != nil {
-		return a, err
+		return a, false, err
 	}
-	if a.SHA256 = pins.Files[a.key()].SHA256; a.SHA256 == "" {
-		a.SHA256 = l.Files[a.key()].SHA256
+	if a.SHA256 = pins.Files[a.key()].SHA256; a.SHA256 != "" {
+		return a, false, nil
 	}
-	return a, nil
+	f := l.Files[a.key()]
+	a.SHA256 = f.SHA256
+	return a, s.source.Signed && a.SHA256 != "" && f.Signature == "" && signer(a.key()) != plugin.Signer{}, nil
 }
 
 var errNoSum = errors.New("no SHA-256")
@@ -87,10 +106,10 @@ var errNoSum = errors.New("no SHA-256")
 // patience is how long a publisher may take to answer where a mirror can.
 const patience = 5 * time.Second
 
-// sumAt reads a checksum at a place. A publisher that a mirror stands in for is not waited for long, and once only.
-func (s *Store) sumAt(ctx context.Context, at source.Place, replaceable bool, file string) (string, error) {
+// textAt reads a text at a place. A publisher that a mirror stands in for is not waited for long, and once only.
+func (s *Store) textAt(ctx context.Context, at source.Place, replaceable bool) (string, error) {
 	if !replaceable {
-		return s.published(ctx, at.URL, file)
+		return s.text(ctx, at.URL)
 	}
 	u, err := url.Parse(at.URL)
 	if err != nil {
@@ -101,15 +120,15 @@ func (s *Store) sumAt(ctx context.Context, at source.Place, replaceable bool, fi
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, source.ErrStalled)
 	defer cancel()
-	sum, err := s.published(ctx, at.URL, file)
+	text, err := s.text(ctx, at.URL)
 	if away := net.Error(nil); errors.As(err, &away) || errors.Is(err, source.ErrStalled) { // it cannot be reached
 		s.silent.Store(u.Host, true)
 	}
-	return sum, err
+	return text, err
 }
 
-// published reads the SHA-256 of file from the checksum file at a URL.
-func (s *Store) published(ctx context.Context, at, file string) (string, error) {
+// text reads the small text at a URL.
+func (s *Store) text(ctx context.Context, at string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.retry.Stall, source.ErrStalled)
 	defer cancel()
 	resp, err := source.Get(ctx, s.source.HTTP(at), at, nil)
@@ -121,10 +140,7 @@ func (s *Store) published(ctx context.Context, at, file string) (string, error) 
 	if err != nil {
 		return "", fmt.Errorf("GET %s: %w", source.Redacted(at), source.Cause(ctx, err))
 	}
-	if sum := parseSum(string(text), file); sum != "" {
-		return sum, nil
-	}
-	return "", fmt.Errorf("GET %s: %w of %s in the answer", source.Redacted(at), errNoSum, file)
+	return string(text), nil
 }
 
 // parseSum finds the SHA-256 of file in a text that is a bare sum, has lines as of sha256sum, or is what GitHub's API says of a release.

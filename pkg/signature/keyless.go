@@ -47,22 +47,22 @@ const (
 	issuerV2 = "1.3.6.1.4.1.57264.1.8"
 )
 
-// Verify checks that somebody signed what has this SHA-256 digest. Signature (ECDSA) and certificate are as cosign writes them: in base64, the
+// Verify checks that somebody signed the file that has this SHA-256 digest. Signature (ECDSA) and certificate are as cosign writes them: in base64, the
 // certificate as PEM. The certificate has expired long ago: what counts is that it was right when it began.
 func (a Authority) Verify(digest, signature, certificate []byte, who Identity) error {
 	leaf, err := readCertificate(certificate)
 	if err != nil {
-		return fmt.Errorf("reading the certificate: %w", err)
+		return fmt.Errorf("reading its certificate: %w", err)
 	}
 	_, err = leaf.Verify(x509.VerifyOptions{
 		Roots:         cmp.Or(a.Roots, x509.NewCertPool()), // nil would be those of the system
 		Intermediates: a.Intermediates, CurrentTime: leaf.NotBefore, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning},
 	})
 	if err != nil {
-		return fmt.Errorf("the certificate is none to believe: %w", err)
+		return fmt.Errorf("its certificate cannot be believed: %w", err)
 	}
 	if !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageCodeSigning) { // one that says nothing is for everything
-		return errors.New("the certificate is not for signing code")
+		return errors.New("its certificate is not for signing code")
 	}
 	names := leaf.EmailAddresses
 	for _, u := range leaf.URIs {
@@ -76,10 +76,10 @@ func (a Authority) Verify(digest, signature, certificate []byte, who Identity) e
 	}
 	key, ok := leaf.PublicKey.(*ecdsa.PublicKey)
 	if !ok {
-		return fmt.Errorf("the certificate has a key of %s, and not of ECDSA", leaf.PublicKeyAlgorithm)
+		return fmt.Errorf("its certificate has a key of %s, and not of ECDSA", leaf.PublicKeyAlgorithm)
 	}
 	if raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(signature))); err != nil || !ecdsa.VerifyASN1(key, digest, raw) {
-		return fmt.Errorf("the signature of %s does not fit", who.Name)
+		return fmt.Errorf("it is no signature of this file by %s", who.Name)
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func readCertificate(text []byte) (*x509.Certificate, error) {
 	}
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != "CERTIFICATE" {
-		return nil, errors.New("it is none")
+		return nil, errors.New("there is none")
 	}
 	return x509.ParseCertificate(block.Bytes)
 }

@@ -111,13 +111,13 @@ func TestKeyless(t *testing.T) {
 		"for everything":                {leaf: func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageAny} }, want: "not for signing code"},
 		"without a usage":               {leaf: func(c *x509.Certificate) { c.ExtKeyUsage = nil }, want: "not for signing code"},
 		"a key of another kind":         {leaf: func(c *x509.Certificate) { c.PublicKey = public }, want: "a key of Ed25519"},
-		"another digest":                {edit: func(in *input) { in.digest = other[:] }, want: "the signature of me@example.com does not fit"},
-		"no digest":                     {edit: func(in *input) { in.digest = nil }, want: "does not fit"},
-		"a signature by another key":    {edit: func(in *input) { in.signature = foreign }, want: "does not fit"},
-		"a signature that is a page":    {edit: func(in *input) { in.signature = []byte("<html>") }, want: "does not fit"},
-		"a certificate that is a page":  {edit: func(in *input) { in.certificate = []byte("<html>") }, want: "reading the certificate: it is none"},
-		"a certificate that is garbage": {edit: func(in *input) { in.certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: text}) }, want: "reading the certificate: x509"},
-		"nothing":                       {edit: func(in *input) { in.certificate, in.signature = nil, nil }, want: "it is none"},
+		"another digest":                {edit: func(in *input) { in.digest = other[:] }, want: "it is no signature of this file by me@example.com"},
+		"no digest":                     {edit: func(in *input) { in.digest = nil }, want: "it is no signature of this file"},
+		"a signature by another key":    {edit: func(in *input) { in.signature = foreign }, want: "it is no signature of this file"},
+		"a signature that is a page":    {edit: func(in *input) { in.signature = []byte("<html>") }, want: "it is no signature of this file"},
+		"a certificate that is a page":  {edit: func(in *input) { in.certificate = []byte("<html>") }, want: "reading its certificate: there is none"},
+		"a certificate that is garbage": {edit: func(in *input) { in.certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: text}) }, want: "reading its certificate: x509"},
+		"nothing":                       {edit: func(in *input) { in.certificate, in.signature = nil, nil }, want: "there is none"},
 	} {
 		if tt.leaf == nil {
 			tt.leaf = func(*x509.Certificate) {}

@@ -23,6 +23,7 @@ type Config struct {
 	Mirrors   map[string]string // URL prefix to URL prefix, or registry to registry ("http://host/path": without TLS); the longest wins
 	Access    map[string]Access // how to get at what a URL prefix, or a registry, covers; the longest wins
 	Insecure  bool              // a mirror may redirect from https to http
+	Signed    bool              // refuse files without the signature that their publisher makes
 	Offline   bool              // fetch nothing: what is missing in the store is an error; no login is read
 	Transport *http.Transport   // nil: one that honours HTTPS_PROXY, HTTP_PROXY and NO_PROXY
 }
@@ -96,6 +97,9 @@ type Place struct {
 
 // Original reports whether the place is no mirror.
 func (p Place) Original() bool { return p.Entry == "" }
+
+// Own reports whether the place is a mirror that the user has named, and not one of a zone.
+func (p Place) Own() bool { return p.Entry != "" && !p.zone }
 
 // SumPlaces returns where to look for a checksum: as Places, but with the publisher before a mirror of the zone, which could make up a checksum
 // for whatever it serves. A mirror of the user's own may serve what the user has built.

@@ -169,6 +169,10 @@ type Source struct {
 	// Whether mirrors may be reached without TLS (http://), or redirect there: whoever is on the way can then replace programs and images that
 	// kubexm has not seen before. Mirrors of this machine, and of what is published without TLS, need no permission.
 	Insecure bool `json:"insecure,omitempty"`
+	// Whether a program of Kubernetes is refused where no signature of its release is found: beside the program on its mirror, at the publisher, or
+	// in a bundle. A signature that is wrong is always refused. Programs whose checksums kubexm was released with need none; programs of
+	// others, images and packages are not concerned. With it you cannot use programs of Kubernetes that you have built yourself.
+	RequireSignatures bool `json:"requireSignatures,omitempty"`
 	// How the control machine gets at a server, by URL prefix or registry, of which the longest counts
 	// ({"https://mirror.example.com": {username: ci, passwordFrom: {env: MIRROR_PASSWORD}, caFile: ~/mirror-ca.pem}}).
 	// Of what it is not given for, docker's logins and the proxies of the environment count; where apt or dnf of the control
