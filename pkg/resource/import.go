@@ -232,8 +232,8 @@ func (i *imports) agrees() error {
 		return fault.Advise(fmt.Errorf("%s says otherwise: %w", i.lockPath(), err),
 			"one of the two was replaced upstream, or changed on its way. To trust the bundle, delete that entry of the lock and import again")
 	}
-	for _, key := range slices.Sorted(maps.Keys(i.lock.Files)) {
-		if err := i.verify(key, i.lock.Files[key]); err != nil {
+	for key, err := range i.proofs(i.lock) {
+		if err != nil && !errors.Is(err, errUnsigned) {
 			return fault.Advise(fmt.Errorf("the signature of %s in %s is wrong: %w", key, lockFile, err), "do not use the bundle: find out where it comes from")
 		}
 	}

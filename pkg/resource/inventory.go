@@ -19,7 +19,6 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/resource/source"
 )
 
@@ -213,16 +212,15 @@ func (s *Store) Verify(ctx context.Context) (Verified, error) {
 	return v, err
 }
 
-// verifyProofs checks the signatures in a lock, and counts them. What is pinned needs none.
+// verifyProofs counts the signatures in a lock. What is pinned needs none.
 func (s *Store) verifyProofs(l, pinned lock, v *Verified) {
-	for key, f := range l.Files {
-		switch err := s.verify(key, f); {
-		case err != nil:
-			v.Flaws = append(v.Flaws, Flaw{key, "its signature in the lock file is wrong: " + err.Error()})
-		case signer(key) == plugin.Signer{}, pinned.Files[key].SHA256 != "":
-		case f.Signature != "":
+	for key, err := range s.proofs(l) {
+		switch {
+		case err == nil:
 			v.Signed++
-		default:
+		case !errors.Is(err, errUnsigned):
+			v.Flaws = append(v.Flaws, Flaw{key, "its signature in the lock file is wrong: " + err.Error()})
+		case pinned.Files[key].SHA256 == "":
 			v.Unsigned++
 		}
 	}

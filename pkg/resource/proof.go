@@ -4,7 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"iter"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/plugin"
@@ -27,17 +31,30 @@ func signer(key string) plugin.Signer {
 	return c.Signer
 }
 
-// verify checks the signature of a file, where it has one.
+// verify checks the signature of a file that has a signer.
 func (s *Store) verify(key string, f lockedFile) error {
-	by := signer(key)
-	if f.Signature == "" || by == (plugin.Signer{}) {
-		return nil
-	}
 	sum, err := hex.DecodeString(f.SHA256)
 	if err != nil {
 		return err
 	}
-	return s.authority.Verify(sum, []byte(f.Signature), []byte(f.Certificate), signature.Identity(by))
+	return s.authority.Verify(sum, []byte(f.Signature), []byte(f.Certificate), signature.Identity(signer(key)))
+}
+
+var errUnsigned = errors.New("it is not signed")
+
+// proofs verifies the signatures in a lock, and tells of each file that has a signer what is wrong: errUnsigned where there is no signature.
+func (s *Store) proofs(l lock) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for _, key := range slices.Sorted(maps.Keys(l.Files)) {
+			f, err := l.Files[key], errUnsigned
+			if f.Signature != "" {
+				err = s.verify(key, f)
+			}
+			if signer(key) != (plugin.Signer{}) && !yield(key, err) {
+				return
+			}
+		}
+	}
 }
 
 // prove finds the signature of an artifact whose checksum, in f, was read at a place. It may come from anywhere: it proves itself. Nobody

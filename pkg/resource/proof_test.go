@@ -187,6 +187,10 @@ func TestSigned(t *testing.T) {
 			th.ca.sign(t, th.publisher, th.file, release, program)
 			delete(th.publisher.files, th.file+".cert")
 		}, false, asked{2, 0}},
+		{"empty", func(th *theatre) {
+			th.conf.Signed = true
+			th.publisher.files[th.file+".sig"], th.publisher.files[th.file+".cert"] = nil, nil
+		}, false, asked{2, 0}},
 		{"overloaded", func(th *theatre) {
 			th.publisher.fail(".sig", func(w http.ResponseWriter, _ *http.Request) bool { status(503)(w, nil); return true })
 		}, false, asked{2, 1}},
