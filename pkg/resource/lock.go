@@ -134,7 +134,7 @@ func (l lock) add(key string, f lockedFile) {
 	switch {
 	case !ok:
 		l.Files[key] = f
-	case was.Signature == "" && f.Signature != "" && was.SHA256 == f.SHA256:
+	case was.Signature == "" && was.SHA256 == f.SHA256:
 		was.proof = f.proof
 		l.Files[key] = was
 	}

@@ -70,6 +70,8 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case fault != nil && fault(w, r):
 	case strings.HasPrefix(r.URL.Path, "/v2/"):
 		u.image(w, r)
+	case path.Ext(r.URL.Path) == ".sig": // its programs are nobody's release
+		http.NotFound(w, r)
 	default:
 		_, _ = w.Write(published(r.URL.Path))
 	}
