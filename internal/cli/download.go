@@ -255,7 +255,7 @@ func (p *program) verify(ctx context.Context, format string) error {
 			fmt.Fprintf(p.out, "%s the store matches its lock file: %s, %s\n", st.Good.String("✓"), human.Count(is.Files, "file"), human.Bytes(is.Bytes))
 		}
 		if n := is.Signed + is.Unsigned; n > 0 {
-			fmt.Fprintf(p.out, "  %d of %s of Kubernetes with the release's signature, which is right\n", is.Signed, human.Count(n, "program"))
+			fmt.Fprintf(p.out, "  programs of Kubernetes with the signature of their release: %d of %d\n", is.Signed, n)
 		}
 	}
 	if err == nil && len(is.Flaws) > 0 {

@@ -2,7 +2,7 @@
 // where it comes from and what it must hash to, and keeps it in one store on
 // the control machine:
 //
-//	packages/lock.json                            checksums and digests first seen; share it for equal results
+//	packages/lock.json                            checksums (with signatures) and digests first seen; share it for equal results
 //	packages/<component>/<version>/<arch>/<file>  a file as published, and next to it its unpacked members
 //	packages/<component>/<version>/<arch>/SHA256SUMS
 //	packages/images/                              one OCI layout for all images and architectures
