@@ -93,6 +93,21 @@ var networkChecks = []check{
 		}
 		return found
 	}},
+	{"name-servers", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		var why []string
+		for _, a := range nameServers(c, h.Name) {
+			if f.Tried[a] == "" { // it answers, or that is not known
+				return Finding{}
+			}
+			server, _, _ := net.SplitHostPort(a)
+			why = append(why, server+" ("+f.Tried[a]+")")
+		}
+		if why == nil {
+			return Finding{}
+		}
+		return warning(Finding{Found: "no name server can be reached: " + strings.Join(why, ", "), Needed: "one that answers",
+			Fix: "correct /etc/resolv.conf, or set spec.extra.resolves; where there is none, names outside the cluster are unknown to its pods"})
+	}},
 	{"routes", func(c *cluster.Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
 		if f.Env["cluster"] != "" {
 			return Finding{} // the pods' own
@@ -268,6 +283,20 @@ func Addresses(c *cluster.Cluster, host string) (all []string) {
 	}
 	if vip := vipAddress(c, host); vip != "" {
 		all = append(all, vip)
+	}
+	return append(all, nameServers(c, host)...)
+}
+
+// nameServers are where a host that has not begun tries its name servers, at the port for long answers, which has the packets' way in common with
+// the usual one.
+func nameServers(c *cluster.Cluster, host string) (all []string) {
+	if c.IsTouched(host) {
+		return nil
+	}
+	for _, s := range c.FactsOf(host).NameServers {
+		if !isLoopback(s) {
+			all = append(all, net.JoinHostPort(s, "53"))
+		}
 	}
 	return all
 }

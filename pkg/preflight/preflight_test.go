@@ -99,6 +99,13 @@ var unfit = map[string]func(*runner.Facts){
 	"proxy":            func(f *runner.Facts) { f.Proxied, f.NoProxy = true, "localhost, 10.0.0.11 ,10.233.0.0/17,.example.com" },
 	"proxy for others": func(f *runner.Facts) { f.Proxied, f.NoProxy = true, "10.0.0.0/8" },
 	"proxy for nobody": func(f *runner.Facts) { f.Proxied, f.NoProxy = true, "*" },
+	"silent name servers": func(f *runner.Facts) {
+		f.NameServers = []string{"192.0.2.53", "2001:db8::53"}
+		f.Tried = map[string]string{"192.0.2.53:53": "no answer in 2 seconds", "[2001:db8::53]:53": "network is unreachable"}
+	},
+	"a silent name server": func(f *runner.Facts) {
+		f.NameServers, f.Tried = []string{"192.0.2.53", "192.0.2.54"}, map[string]string{"192.0.2.53:53": "no answer in 2 seconds", "192.0.2.54:53": ""}
+	},
 	"out of reach": func(f *runner.Facts) {
 		f.Tried = map[string]string{"10.0.0.11:6443": "no answer in 2 seconds", "10.0.0.12:10250": "no route to host", "192.0.2.1:1": "not asked"}
 	},
