@@ -57,8 +57,14 @@ func (r *release) imageFor(p platform) (v1.Image, error) {
 		return nil, err
 	}
 	packed, err := pack([]file{
-		{"etc/", 0o755, nil}, {"etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/usr/bin/kubexm\n")},
-		{"root/", 0o700, nil}, {"tmp/", 0o1777, nil}, {"usr/", 0o755, nil}, {"usr/bin/", 0o755, nil}, {"usr/bin/kubexm", 0o755, program}, {"work/", 0o755, nil},
+		{"etc/", 0o755, nil},
+		{"etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/usr/bin/kubexm\n")},
+		{"root/", 0o700, nil},
+		{"tmp/", 0o1777, nil},
+		{"usr/", 0o755, nil},
+		{"usr/bin/", 0o755, nil},
+		{"usr/bin/kubexm", 0o755, program},
+		{"work/", 0o755, nil},
 	}, r.date)
 	if err == nil {
 		packed, err = compress(packed)

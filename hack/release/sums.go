@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -31,9 +32,9 @@ func checksums(dir string) (all []checksum, err error) {
 		if err != nil {
 			return err
 		}
-		defer f.Close()
 		sum := sha256.New()
 		_, err = io.Copy(sum, f)
+		err = errors.Join(err, f.Close())
 		all = append(all, checksum{path, hex.EncodeToString(sum.Sum(nil))})
 		return err
 	})

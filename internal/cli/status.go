@@ -55,11 +55,11 @@ The exit code is 1 when there is a problem.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		for {
 			err := show(cmd)
-			if !*watch {
-				return err
-			}
+			ended := cmd.Context().Err() != nil
 			switch {
-			case cmd.Context().Err() != nil:
+			case !*watch:
+				return err
+			case ended:
 				return nil
 			case fault.ExitCode(err) == fault.ExitUsage, errors.Is(err, connector.ErrLogin), errors.Is(err, connector.ErrHostKey):
 				return err // no further look would see anything else

@@ -73,7 +73,7 @@ func MergeKubeconfig(text []byte, file string, force bool) error {
 		err = durable.Write(file, text)
 	}
 	if err != nil {
-		return fault.Advise(fmt.Errorf("writing %s: %v", file, err), "see that you may write it, or name another one: --merge=FILE")
+		return fault.Advise(fmt.Errorf("writing %s: %w", file, err), "see that you may write it, or name another one: --merge=FILE")
 	}
 	return nil
 }

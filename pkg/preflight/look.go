@@ -72,7 +72,7 @@ func Unfit(findings []Finding) error {
 		}
 	}
 	slices.Sort(names)
-	advice := "fix the hosts"
+	advice := "fix what is listed above"
 	if names = slices.Compact(names); len(names) > 0 {
 		advice += ", or skip what you know better: --skip-preflight=" + strings.Join(names, ",")
 	}

@@ -105,8 +105,10 @@ var networkChecks = []check{
 		if why == nil {
 			return Finding{}
 		}
-		return warning(Finding{Found: "no name server can be reached: " + strings.Join(why, ", "), Needed: "one that answers",
-			Fix: "correct /etc/resolv.conf, or set spec.extra.resolves; where there is none, names outside the cluster are unknown to its pods"})
+		return warning(Finding{
+			Found: "no name server can be reached: " + strings.Join(why, ", "), Needed: "one that answers",
+			Fix: "correct /etc/resolv.conf, or set spec.extra.resolves; where there is none, names outside the cluster are unknown to its pods",
+		})
 	}},
 	{"routes", func(c *cluster.Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
 		if f.Env["cluster"] != "" {

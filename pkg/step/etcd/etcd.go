@@ -34,7 +34,11 @@ func MemberCerts(c *cluster.Cluster, host string) step.Step {
 // Shell lets etcdctl of root's login shell reach the member of the host.
 func Shell(c *cluster.Cluster, host string) step.Step {
 	name := SSLDir + "/admin-" + host
-	text := fmt.Sprintf("if [ \"$(id -u)\" = 0 ] && [ -z \"${ETCDCTL_ENDPOINTS-}\" ]; then\n\texport ETCDCTL_ENDPOINTS=https://%s:2379 ETCDCTL_CACERT=%s ETCDCTL_CERT=%s.pem ETCDCTL_KEY=%[3]s-key.pem\nfi\n", c.IP(host), caPath, name)
+	const form = `if [ "$(id -u)" = 0 ] && [ -z "${ETCDCTL_ENDPOINTS-}" ]; then
+	export ETCDCTL_ENDPOINTS=https://%s:2379 ETCDCTL_CACERT=%s ETCDCTL_CERT=%s.pem ETCDCTL_KEY=%[3]s-key.pem
+fi
+`
+	text := fmt.Sprintf(form, c.IP(host), caPath, name)
 	return step.File{Path: "/etc/profile.d/kubexm-etcdctl.sh", Mode: 0o644, Content: step.Content(text)}
 }
 
