@@ -29,8 +29,8 @@ build: ## the program, bin/kubexm
 	CGO_ENABLED=0 $(GO) build $(BUILDFLAGS) -o bin/kubexm ./cmd/kubexm
 
 .PHONY: release
-release: ## what is published, in dist: programs, archives, deb, rpm, image, SBOM, provenance, checksums (KEY=FILE: signed with this SSH key)
-	$(GO) run ./hack/release -version '$(VERSION)' -commit '$(COMMIT)' -date '$(DATE)' $(if $(KEY),-key '$(KEY)') -- $(BUILDFLAGS)
+release: ## what is published, in dist: programs, archives, deb, rpm, image, SBOM, provenance, checksums (KEY=FILE: signed with this SSH key; PLATFORMS=linux/amd64,...: only these; DIST=DIR: elsewhere)
+	$(GO) run ./hack/release -version '$(VERSION)' -commit '$(COMMIT)' -date '$(DATE)' $(if $(KEY),-key '$(KEY)') -platforms '$(PLATFORMS)' -dir '$(or $(DIST),dist)' -- $(BUILDFLAGS)
 
 .PHONY: reproducible
 reproducible: ## the program twice, in two places, from nothing: it must have the same bytes

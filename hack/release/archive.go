@@ -27,7 +27,7 @@ func (r *release) archives() error {
 	if err != nil {
 		return err
 	}
-	for _, p := range platforms {
+	for _, p := range r.platforms {
 		program, err := os.ReadFile(filepath.Join(r.dir, p.program()))
 		if err != nil {
 			return err

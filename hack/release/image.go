@@ -17,7 +17,7 @@ import (
 // image writes one for all processors, an OCI layout in an archive: as of `docker load`, `podman load` and `skopeo copy oci-archive:`.
 func (r *release) image() error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
-	for _, p := range platforms {
+	for _, p := range r.platforms {
 		if !p.linux() {
 			continue
 		}

@@ -20,13 +20,10 @@ import (
 	"time"
 )
 
-const (
-	dist = "dist"
-	home = "https://github.com/kubexm/kubexm"
-)
+const home = "https://github.com/kubexm/kubexm"
 
 var (
-	platforms = []platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
+	supported = []platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
 	// environment is what `go build` is given, whatever the one who makes the release has set: static, for the oldest processors.
 	environment = []string{"CGO_ENABLED=0", "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=-mod=readonly", "GOWORK=off"}
 )
@@ -41,14 +38,15 @@ func (p platform) program() string { return p.os + "_" + p.arch + "/kubexm" }
 
 // release is one release, while it is made.
 type release struct {
-	version string    // as of git describe
-	commit  string    // in full
-	date    time.Time // of the commit: of all that is made
-	flags   []string  // of go build
-	key     string    // file of the private key to sign with; empty: not signed
-	dir     string    // where to
-	stage   string    // what goes to archives and packages beside the program
-	made    *debug.BuildInfo
+	version   string     // as of git describe
+	commit    string     // in full
+	date      time.Time  // of the commit: of all that is made
+	flags     []string   // of go build
+	key       string     // file of the private key to sign with; empty: not signed
+	dir       string     // where to
+	platforms []platform // for which
+	stage     string     // what goes to archives and packages beside the program
+	made      *debug.BuildInfo
 }
 
 func main() {
@@ -64,11 +62,13 @@ func main() {
 }
 
 func parse(args []string) (*release, error) {
-	r := &release{dir: dist}
+	r := &release{}
 	flags := flag.NewFlagSet("release", flag.ContinueOnError)
 	flags.StringVar(&r.version, "version", "", "as git describe says")
 	flags.StringVar(&r.commit, "commit", "", "what is released")
 	flags.StringVar(&r.key, "key", "", "file of an SSH key to sign with")
+	flags.StringVar(&r.dir, "dir", "dist", "where to")
+	wanted := flags.String("platforms", "", "only these, as in linux/amd64,linux/arm64")
 	date := flags.String("date", "", "of the commit, RFC 3339")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
@@ -76,6 +76,14 @@ func parse(args []string) (*release, error) {
 	r.flags = flags.Args()
 	if r.version == "" || r.commit == "" || len(r.flags) == 0 {
 		return nil, errors.New("run it with make release, in a git repository")
+	}
+	for _, p := range supported {
+		if *wanted == "" || slices.Contains(strings.Split(*wanted, ","), p.os+"/"+p.arch) {
+			r.platforms = append(r.platforms, p)
+		}
+	}
+	if r.platforms == nil {
+		return nil, fmt.Errorf("there is no release for %s", *wanted)
 	}
 	if r.key != "" && r.dirty() {
 		return nil, errors.New("files differ from the commit: only what is committed is signed")
@@ -98,12 +106,12 @@ func (r *release) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer os.RemoveAll(r.stage)
-	for _, p := range platforms {
+	for _, p := range r.platforms {
 		if err := r.build(ctx, p); err != nil {
 			return err
 		}
 	}
-	if r.made, err = buildinfo.ReadFile(filepath.Join(r.dir, platforms[0].program())); err != nil {
+	if r.made, err = buildinfo.ReadFile(filepath.Join(r.dir, r.platforms[0].program())); err != nil {
 		return fmt.Errorf("reading what the program was made of: %w", err)
 	}
 	for _, make := range []func() error{r.documents, r.archives, func() error { return r.packages(ctx) }, r.image, r.sbom, r.provenance, r.sums, r.sign} {

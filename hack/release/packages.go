@@ -10,7 +10,7 @@ import (
 
 // packages makes a deb and an rpm for each processor.
 func (r *release) packages(ctx context.Context) error {
-	for _, p := range platforms {
+	for _, p := range r.platforms {
 		if !p.linux() {
 			continue
 		}

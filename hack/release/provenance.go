@@ -61,7 +61,7 @@ func (r *release) provenance() error {
 	def := &s.Predicate.BuildDefinition
 	def.BuildType, def.Dependencies = home+"/tree/main/hack/release", []artifact{source, {Name: "go", URI: "pkg:generic/go@" + r.made.GoVersion}}
 	def.ExternalParameters = parameters{Version: r.version, Date: r.date.Format(time.RFC3339), Go: r.made.GoVersion, Flags: r.flags, Environment: environment}
-	for _, p := range platforms {
+	for _, p := range r.platforms {
 		def.ExternalParameters.Platforms = append(def.ExternalParameters.Platforms, p.os+"/"+p.arch)
 	}
 	s.Predicate.RunDetails.Builder.ID = home + "/blob/main/Makefile#release"

@@ -36,7 +36,7 @@ func fake(t *testing.T) *release {
 	r.dir, r.stage = t.TempDir(), t.TempDir()
 	r.made, _ = debug.ReadBuildInfo()
 	t.Chdir("../..") // where LICENSE is
-	for _, p := range platforms {
+	for _, p := range r.platforms {
 		path := filepath.Join(r.dir, p.program())
 		err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("program for "+p.os+" "+p.arch), 0o755))
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -225,6 +226,7 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 // Big files pass in little memory, both ways.
 func TestBigFile(t *testing.T) {
 	const size, back = 300 << 20, 100 << 20
+	defer debug.SetGCPercent(debug.SetGCPercent(100)) // whatever the environment has
 	s := startSSHD(t)
 	c := s.connect(t, s.config())
 	var most atomic.Uint64

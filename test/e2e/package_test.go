@@ -1,0 +1,65 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/test/testbed"
+)
+
+// TestPackage makes a cluster as a new user does: with the package of a release, on a machine that has nothing else of kubexm's.
+func TestPackage(t *testing.T) {
+	defer timed(t)()
+	dist := t.TempDir()
+	made := exec.Command("make", "release", "PLATFORMS=linux/amd64", "DIST="+dist)
+	made.Dir = "../.."
+	if out, err := made.CombinedOutput(); err != nil {
+		t.Fatalf("make release: %v\n%s", err, out)
+	}
+	packages, err := filepath.Glob(filepath.Join(dist, "*.deb"))
+	if err != nil || len(packages) != 1 {
+		t.Fatalf("%v, %v", packages, err)
+	}
+	restoreMachines(t)
+	before := the.snapshots(t)
+	c := newCluster(t, 1, where{}, impatient)
+	nodes := the.nodes
+	the.resize(t, 3)
+	all, desk := the.nodes, the.nodes[2]
+	the.nodes = nodes
+	defer func() {
+		the.nodes = all
+		the.shrink(t)
+	}()
+	put(t, desk, packages[0], "/root/kubexm.deb")
+	put(t, desk, c.file, "/root/cluster.yaml")
+	put(t, desk, the.bed.KeyFile(), the.bed.KeyFile())
+	the.on(t, desk, "chmod 600 "+the.bed.KeyFile())
+	t.Log(the.on(t, desk, "dpkg --install /root/kubexm.deb && kubexm version"))
+	the.on(t, desk, "test -s /usr/share/man/man1/kubexm-create-cluster.1.gz && . /usr/share/bash-completion/completions/kubexm && complete -p kubexm")
+	for _, command := range []string{"config validate", "preflight", "create cluster --yes", "status", "kubeconfig --merge", "delete cluster --yes"} {
+		t.Log(the.on(t, desk, "cd /root && kubexm "+command+" -f cluster.yaml </dev/null"))
+	}
+	the.on(t, desk, "dpkg --purge kubexm && ! command -v kubexm")
+	asBefore(t, before)
+}
+
+// put copies a file to a machine.
+func put(t *testing.T, to testbed.Node, file, at string) {
+	t.Helper()
+	in, err := os.Open(file)
+	must(t, err)
+	defer in.Close()
+	line := append(the.bed.SSHCommand(to, "root"), "mkdir -p "+runner.Quote(filepath.Dir(at))+" && cat >"+runner.Quote(at))
+	cmd := exec.CommandContext(t.Context(), line[0], line[1:]...)
+	cmd.Stdin = in
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("copying %s to %s: %v\n%s", file, to.Name, err, strings.TrimSpace(string(out)))
+	}
+}
