@@ -102,7 +102,7 @@ func TestWriteFiles(t *testing.T) {
 		}
 		must(t, r.WriteFiles(t.Context(), files...))
 		expect(t, r, "/etc/new directory 755 root:root", "/etc/new/deep directory 755 root:root", "/etc/new/deep/file file 600 root:root one",
-			"/etc/old file 644 nobody:nogroup now", "/etc/.old.kubexm.* missing", "/var/lib/kubexm/before/etc/old file 640 root:root was")
+			"/etc/old file 644 nobody:nogroup now", "/etc/.old.kubexm.* missing", "/var/lib/kubexm/before directory 700 root:root", "/var/lib/kubexm/before/etc/old file 640 root:root was")
 		got, err := r.ReadFiles(t.Context(), "/etc/new/deep/file", "/etc/none", "/etc/old", "/etc/empty", odd)
 		must(t, err)
 		files[0].Owner, files[2].Owner, files[3].Owner = "root:root", "root:root", "root:root"

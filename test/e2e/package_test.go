@@ -42,7 +42,7 @@ func TestPackage(t *testing.T) {
 	put(t, desk, the.bed.KeyFile(), the.bed.KeyFile())
 	the.on(t, desk, "chmod 600 "+the.bed.KeyFile())
 	t.Log(the.on(t, desk, "dpkg --install /root/kubexm.deb && kubexm version"))
-	the.on(t, desk, "test -s /usr/share/man/man1/kubexm-create-cluster.1.gz && . /usr/share/bash-completion/completions/kubexm && complete -p kubexm")
+	the.on(t, desk, "dpkg --contents /root/kubexm.deb | grep -q /usr/share/man/man1/kubexm-create-cluster.1.gz && . /usr/share/bash-completion/completions/kubexm && complete -p kubexm")
 	for _, command := range []string{"config validate", "preflight", "create cluster --yes", "status", "kubeconfig --merge", "delete cluster --yes"} {
 		t.Log(the.on(t, desk, "cd /root && kubexm "+command+" -f cluster.yaml </dev/null"))
 	}

@@ -13,10 +13,13 @@ safe() { sync "$@" 2>/dev/null || sync; }
 whole() { [ ! -s "$L" ] || [ "$(tail -c 1 "$L" | wc -l)" -eq 1 ] || printf '\ttorn\n' >>"$L"; }
 noted() { { [ "$looked" ] || { whole && looked=y; }; } && grep -qxF -e "$1" "$L" 2>/dev/null; }
 add() {
-	{ [ -d "$B" ] || mkdir -p "$B"; } && whole || return 1
+	private && whole || return 1
 	printf '%s\n' "$1" >>"$L" || { looked=''; return 1; }
 	case $later in '') safe "$L" ;; *) later=added ;; esac
 }
+# What was in a directory that only root may enter stays so.
+# shellcheck disable=SC2174 # the directories above it are for all
+private() { [ -d "$B" ] || mkdir -p -m 700 "$B"; }
 settle() { if [ "$later" = added ]; then safe "$L"; fi; later=''; }
 note() { noted "$1" || add "$1"; }
 own() { case $1 in "$S" | "$S"/*) return 0 ;; esac; return 1; }
@@ -24,7 +27,7 @@ keep() {
 	if own "$1" || noted "path $1"; then return; fi
 	rm -rf "$B$1" # of an earlier line, which is undone
 	if [ -e "$1" ] || [ -L "$1" ]; then
-		mkdir -p "$B${1%/*}"; rm -rf "$B$1.part"; cp -a "$1" "$B$1.part"
+		private; mkdir -p "$B${1%/*}"; rm -rf "$B$1.part"; cp -a "$1" "$B$1.part"
 		if [ -d "$1" ]; then sync; else safe "$B$1.part"; fi
 		mv -f "$B$1.part" "$B$1"
 	fi
