@@ -308,11 +308,11 @@ func (m *mirror) get(t *testing.T, s *Store, what string) (int64, error) {
 }
 
 // TestPlacesInOrder shows whom a file and an image are asked of: the mirror of its prefix,
-// that of the zone, the original.
+// that of the zone, the original. What the tag of an image means is asked of the zone's mirror last.
 func TestPlacesInOrder(t *testing.T) {
 	for what, want := range map[string][]string{
 		"file":  {"mirror.example.com", "files.m.daocloud.io", "dl.k8s.io"},
-		"image": {"mirror.example.com", "m.daocloud.io", "registry.k8s.io"},
+		"image": {"mirror.example.com", "registry.k8s.io", "m.daocloud.io", "registry.k8s.io"},
 	} {
 		m := &mirror{upstream: newUpstream(t)}
 		s, err := Open(t.TempDir(), source.Config{Zone: "cn", Transport: newTransport(t), Mirrors: map[string]string{

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,16 @@ func (s *Store) Pull(ctx context.Context, ref, arch string, progress Progress) e
 	if err != nil {
 		return err
 	}
-	p := pull{Store: s, ref: ref, arch: arch, top: l.Images[ref].Digest, manifest: l.Images[ref].Manifests[arch]}
+	pinned, err := pins()
+	if err != nil {
+		return err
+	}
+	p := pull{Store: s, ref: ref, arch: arch}
+	for _, known := range []lockedImage{pinned.Images[ref], l.Images[ref]} {
+		if p.top == "" {
+			p.top, p.manifest = known.Digest, known.Manifests[arch]
+		}
+	}
 	if err := p.run(ctx, progress); err != nil {
 		return fmt.Errorf("pulling %s for %s: %w", ref, arch, err)
 	}
@@ -138,25 +148,17 @@ type site struct {
 }
 
 func (p *pull) run(ctx context.Context, progress Progress) error {
-	var repos []site
-	for _, place := range p.source.Places(p.ref) {
-		r, err := p.repository(place.URL)
-		if err != nil {
-			return fault.Advise(err, "image references have the form registry.example.org/name:tag")
-		}
-		repos = append(repos, site{r, place})
+	from, err := p.sites(p.source.Places(p.ref))
+	if err != nil {
+		return err
 	}
-	var here site
-	err := source.Try(ctx, p.retry, repos, func(repo site) error {
-		here = repo
-		ctx, cancel := context.WithTimeoutCause(ctx, p.retry.Stall, source.ErrStalled)
-		defer cancel()
-		if err := p.resolve(ctx, repo.Repository); err != nil {
-			err = source.ExplainLogin(source.Cause(ctx, err), scheme(repo.Repository)+repo.Reference.Registry)
-			return repo.place.Explain(fmt.Errorf("%s: %w", repo.Reference.Registry, err))
+	sayers := from
+	if p.top == "" { // who serves an image is not to say what its name means
+		if sayers, err = p.sites(p.source.SumPlaces(p.ref)); err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	failed, err := p.find(ctx, sayers)
 	if err != nil {
 		return err
 	}
@@ -167,8 +169,54 @@ func (p *pull) run(ctx context.Context, progress Progress) error {
 	if err != nil {
 		return err
 	}
-	others := slices.DeleteFunc(repos, func(r site) bool { return r == here })
-	return p.fetch(ctx, append([]site{here}, others...), parts, progress)
+	var first, last []site
+	for _, at := range from {
+		if slices.Contains(failed, at.place) {
+			last = append(last, at)
+		} else {
+			first = append(first, at)
+		}
+	}
+	return p.fetch(ctx, append(first, last...), parts, progress)
+}
+
+// sites are the repositories at places.
+func (p *pull) sites(places []source.Place) (all []site, err error) {
+	for _, place := range places {
+		r, err := p.repository(place.URL)
+		if err != nil {
+			return nil, fault.Advise(err, "image references have the form registry.example.org/name:tag")
+		}
+		all = append(all, site{r, place})
+	}
+	return all, nil
+}
+
+// find asks repositories, one after the other, for the manifest, and returns those that failed. What the publisher does not have, no mirror of a zone
+// makes up.
+func (p *pull) find(ctx context.Context, sites []site) (failed []source.Place, err error) {
+	var denied error
+	err = source.Try(ctx, p.retry, sites, func(at site) error {
+		if denied != nil {
+			return denied
+		}
+		first := at.place.Original() && at.place != sites[len(sites)-1].place
+		err := p.askAt(ctx, at.place, first, func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeoutCause(ctx, p.retry.Stall, source.ErrStalled)
+			defer cancel()
+			return source.Cause(ctx, p.resolve(ctx, at.Repository))
+		})
+		if err == nil {
+			return nil
+		}
+		failed = append(failed, at.place)
+		err = at.place.Explain(fmt.Errorf("%s: %w", at.Reference.Registry, source.ExplainLogin(err, scheme(at.Repository)+at.Reference.Registry)))
+		if first && source.Missing(err) {
+			denied = err
+		}
+		return err
+	})
+	return failed, cmp.Or(denied, err)
 }
 
 func (p *pull) repository(place string) (*remote.Repository, error) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -393,5 +394,30 @@ func TestPullSideBySide(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(string(s.layout()), "index.json"))
 	if err := errors.Join(err, json.Unmarshal(text, &index)); err != nil || len(index.Manifests) != len(refs) {
 		t.Errorf("index.json: %v\n%s", err, text)
+	}
+}
+
+// TestLyingRegistry has a mirror of a zone that serves an image of its own under a tag. What the publisher says counts, as long as it answers; what it
+// does not have, no mirror makes up.
+func TestLyingRegistry(t *testing.T) {
+	publisher, mirror := newUpstream(t), newUpstream(t)
+	said := publisher.pushIndex(t, "pause", "3.10").Digest
+	mirror.pushIndex(t, "registry.k8s.io/pause", "3.10")
+	config := mirror.put(t, "registry.k8s.io/pause", ocispec.MediaTypeImageConfig, "", []byte(`{"architecture":"amd64","os":"linux"}`))
+	lie := mirror.put(t, "registry.k8s.io/pause", ocispec.MediaTypeImageManifest, "3.10", mustJSON(t, newManifest(config))).Digest
+	for answers, want := range map[bool]digest.Digest{true: said, false: lie} {
+		s := zoned(t, publisher, mirror, answers)
+		mustPull(t, s, pause, "amd64")
+		if l, err := s.readLock(); err != nil || l.Images[pause].Digest != want.String() {
+			t.Errorf("the publisher answers: %v; got %s, %v", answers, l.Images[pause].Digest, err)
+		}
+	}
+	layer := digest.FromBytes(noise(1, 300_000)).String()
+	if slices.Contains(publisher.requests(), layer) || !slices.Contains(mirror.requests(), layer) {
+		t.Error("a layer that the mirror has does not come from there")
+	}
+	err := zoned(t, newUpstream(t), mirror, true).Pull(t.Context(), pause, "amd64", nil)
+	if !source.Missing(err) {
+		t.Errorf("an image that the publisher does not have: %v", err)
 	}
 }

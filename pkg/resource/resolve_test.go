@@ -169,6 +169,29 @@ func TestBrokenLockFile(t *testing.T) {
 	golden.Equal(t, told(err, s.dir, "STORE"))
 }
 
+// zoned is a store in a zone, where servers stand for all publishers and for all mirrors.
+func zoned(t *testing.T, publisher, mirror *upstream, answers bool) *Store {
+	t.Helper()
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		switch {
+		case strings.Contains(address, ".daocloud.io:"):
+			address = mirror.Listener.Addr().String()
+		case answers:
+			address = publisher.Listener.Addr().String()
+		default:
+			return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("no such host")}
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	s, err := Open(t.TempDir(), source.Config{Zone: "cn", Transport: &http.Transport{DialTLSContext: dial}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.source.Transport.CloseIdleConnections)
+	s.retry.Pause, s.retry.Longest = time.Millisecond, 5*time.Millisecond
+	return s
+}
+
 // TestLyingMirror has a mirror of a zone that serves a program of its own with a checksum that fits. What the publisher says counts, as long as it
 // answers.
 func TestLyingMirror(t *testing.T) {
@@ -177,28 +200,8 @@ func TestLyingMirror(t *testing.T) {
 	publisher.publish(t, a, program)
 	mirror.publish(t, a, []byte("another program"))
 	mirror.move("/files.m.daocloud.io")
-	open := func(answers bool) *Store {
-		dial := func(ctx context.Context, network, address string) (net.Conn, error) {
-			switch {
-			case strings.HasPrefix(address, "files.m.daocloud.io"):
-				address = mirror.Listener.Addr().String()
-			case answers:
-				address = publisher.Listener.Addr().String()
-			default:
-				return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("no such host")}
-			}
-			return new(net.Dialer).DialContext(ctx, network, address)
-		}
-		s, err := Open(t.TempDir(), source.Config{Zone: "cn", Transport: &http.Transport{DialTLSContext: dial}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(s.source.Transport.CloseIdleConnections)
-		s.retry.Pause, s.retry.Longest = time.Millisecond, 5*time.Millisecond
-		return s
-	}
 	for answers, want := range map[bool]string{true: string(program), false: "another program"} {
-		path, err := open(answers).Fetch(t.Context(), a, nil)
+		path, err := zoned(t, publisher, mirror, answers).Fetch(t.Context(), a, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/url"
 	"path"
 	"strings"
 	"time"
@@ -106,25 +105,35 @@ var errNoSum = errors.New("no SHA-256")
 // patience is how long a publisher may take to answer where a mirror can.
 const patience = 5 * time.Second
 
-// textAt reads a text at a place. A publisher that a mirror stands in for is not waited for long, and once only.
-func (s *Store) textAt(ctx context.Context, at source.Place, replaceable bool) (string, error) {
+// textAt reads a text at a place.
+func (s *Store) textAt(ctx context.Context, at source.Place, replaceable bool) (text string, err error) {
+	err = s.askAt(ctx, at, replaceable, func(ctx context.Context) error {
+		text, err = s.text(ctx, at.URL)
+		return err
+	})
+	return text, err
+}
+
+// askAt asks for something at a place. A publisher that a mirror stands in for is not waited for long, and once only.
+func (s *Store) askAt(ctx context.Context, at source.Place, replaceable bool, ask func(ctx context.Context) error) error {
 	if !replaceable {
-		return s.text(ctx, at.URL)
+		return ask(ctx)
 	}
-	u, err := url.Parse(at.URL)
-	if err != nil {
-		return "", err
+	_, server, found := strings.Cut(at.URL, "://")
+	if !found { // of an image
+		server = at.URL
 	}
-	if _, is := s.silent.Load(u.Host); is {
-		return "", fmt.Errorf("GET %s: it did not answer before", source.Redacted(at.URL))
+	server, _, _ = strings.Cut(server, "/")
+	if _, is := s.silent.Load(server); is {
+		return fmt.Errorf("GET %s: it did not answer before", source.Redacted(at.URL))
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, source.ErrStalled)
 	defer cancel()
-	text, err := s.text(ctx, at.URL)
+	err := ask(ctx)
 	if away := net.Error(nil); errors.As(err, &away) || errors.Is(err, source.ErrStalled) { // it cannot be reached
-		s.silent.Store(u.Host, true)
+		s.silent.Store(server, true)
 	}
-	return text, err
+	return err
 }
 
 // text reads the small text at a URL.
