@@ -190,7 +190,7 @@ func itemsText(d *app.Download, st style.Style, width int) string {
 	rows := [][]string{head(st.Dim, "NEEDED", "ARCH", "SIZE", "FROM")}
 	var there, missing []resource.Stock
 	for _, i := range d.Items {
-		what, from, bytes := cmp.Or(i.Image, i.Component+" "+i.Version), i.From, "not told"
+		what, from, bytes := cmp.Or(i.Image, i.Component+" "+i.Version), i.From, "unknown"
 		if i.System != "" {
 			what = "packages of " + i.System
 		}
