@@ -290,9 +290,9 @@ func Addresses(c *cluster.Cluster, host string) (all []string) {
 }
 
 // nameServers are where a host that has not begun tries its name servers, at the port for long answers, which has the packets' way in common with
-// the usual one.
+// the usual one. There are none where nobody asks them: the cluster has others, and packages are not downloaded.
 func nameServers(c *cluster.Cluster, host string) (all []string) {
-	if c.IsTouched(host) {
+	if c.IsTouched(host) || c.Spec.Source.Offline && len(c.Spec.DNS.CoreDNS.Upstream) > 0 {
 		return nil
 	}
 	for _, s := range c.FactsOf(host).NameServers {

@@ -193,6 +193,9 @@ func TestPreflight(t *testing.T) {
 // TestPreflightConfigured has limits and ways of its own.
 func TestPreflightConfigured(t *testing.T) {
 	same := func(*runner.Facts) {}
+	deaf := func(f *runner.Facts) {
+		f.NameServers, f.Tried = []string{"192.0.2.7"}, map[string]string{"192.0.2.7:53": "no answer"}
+	}
 	for name, c := range map[string]struct {
 		spec  string
 		spoil func(*runner.Facts)
@@ -205,6 +208,8 @@ func TestPreflightConfigured(t *testing.T) {
 		"cgroup v1, early":  {"  kubernetes: {version: v1.34.11}\n", func(f *runner.Facts) { f.CgroupVersion = 1 }, ""},
 		"cgroup v1 refused": {"  kubernetes: {kubelet: {config: {failCgroupV1: true}}}\n", func(f *runner.Facts) { f.CgroupVersion = 1 }, "node1 cgroup cgroup v1; node2 cgroup cgroup v1"},
 		"upstream servers":  {"  dns: {coredns: {upstream: [192.0.2.53]}}\n", func(f *runner.Facts) { f.NameServers = nil }, ""},
+		"upstream online":   {"  dns: {coredns: {upstream: [192.0.2.53]}}\n", deaf, "node1 name-servers no name server can be reached: 192.0.2.7 (no answer) (warning); node2 name-servers no name server can be reached: 192.0.2.7 (no answer) (warning)"},
+		"upstream offline":  {"  dns: {coredns: {upstream: [192.0.2.53]}}\n  source: {offline: true}\n", deaf, ""},
 		"resolv.conf":       {"  kubernetes: {kubelet: {config: {resolvConf: /etc/other}}}\n", func(f *runner.Facts) { f.NameServers = nil }, ""},
 		"extra hosts":       {"  extra: {hosts: [{domain: vm, address: 192.0.2.9}]}\n", func(f *runner.Facts) { f.Hostname = "vm" }, "node1 unique-hostname host name vm on node1, node2 (warning); node2 unique-hostname host name vm on node1, node2 (warning)"},
 	} {
