@@ -83,6 +83,14 @@ quickstart-clean: ## remove what quickstart made
 bin/testbed:
 	@$(GO) build -o bin/testbed ./test/testbed/cmd/testbed
 
+.PHONY: picture
+picture: build bin/testbed ## docs/live.svg, from a real run; needs root
+	@hack/picture.sh
+
+.PHONY: site
+site: ## the documentation as a site, in docs/.vitepress/dist
+	@hack/site.sh
+
 .PHONY: bench
 bench: build ## the numbers of docs/benchmarks.md
 	$(GO) run ./test/bench
