@@ -87,6 +87,10 @@ bin/testbed:
 picture: build bin/testbed ## docs/live.svg, from a real run; needs root
 	@hack/picture.sh
 
+.PHONY: pins
+pins: build ## the checksums and digests built into kubexm, of all default versions, from their publishers; needs internet
+	@$(GO) run ./hack/pins
+
 .PHONY: site
 site: ## the documentation as a site, in docs/.vitepress/dist
 	@hack/site.sh
