@@ -1,7 +1,6 @@
 package resource
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,7 +52,7 @@ func (s *Store) Pull(ctx context.Context, ref, arch string, progress Progress) e
 	}
 	return s.editLock(ctx, func(l *lock) error {
 		image := l.Images[ref]
-		if image.Manifests == nil {
+		if image.Digest != p.top { // new, or pinned since
 			image = lockedImage{p.top, map[string]ocispec.Descriptor{}}
 		}
 		image.Manifests[arch] = p.manifest
@@ -192,31 +191,19 @@ func (p *pull) sites(places []source.Place) (all []site, err error) {
 	return all, nil
 }
 
-// find asks repositories, one after the other, for the manifest, and returns those that failed. What the publisher does not have, no mirror of a zone
-// makes up.
+// find asks repositories, one after the other, for the manifest, and returns those that failed.
 func (p *pull) find(ctx context.Context, sites []site) (failed []source.Place, err error) {
-	var denied error
-	err = source.Try(ctx, p.retry, sites, func(at site) error {
-		if denied != nil {
-			return denied
-		}
-		first := at.place.Original() && at.place != sites[len(sites)-1].place
-		err := p.askAt(ctx, at.place, first, func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeoutCause(ctx, p.retry.Stall, source.ErrStalled)
-			defer cancel()
-			return source.Cause(ctx, p.resolve(ctx, at.Repository))
-		})
+	err = askAll(ctx, p.Store, sites, func(at site) source.Place { return at.place }, func(ctx context.Context, at site) error {
+		ctx, cancel := context.WithTimeoutCause(ctx, p.retry.Stall, source.ErrStalled)
+		defer cancel()
+		err := source.Cause(ctx, p.resolve(ctx, at.Repository))
 		if err == nil {
 			return nil
 		}
 		failed = append(failed, at.place)
-		err = at.place.Explain(fmt.Errorf("%s: %w", at.Reference.Registry, source.ExplainLogin(err, scheme(at.Repository)+at.Reference.Registry)))
-		if first && source.Missing(err) {
-			denied = err
-		}
-		return err
+		return fmt.Errorf("%s: %w", at.Reference.Registry, source.ExplainLogin(err, scheme(at.Repository)+at.Reference.Registry))
 	})
-	return failed, cmp.Or(denied, err)
+	return failed, err
 }
 
 func (p *pull) repository(place string) (*remote.Repository, error) {

@@ -21,7 +21,7 @@ import (
 type proof struct {
 	Signature   string `json:"signature,omitempty"`   // as published: in base64
 	Certificate string `json:"certificate,omitempty"` // of who made it, the same
-	Unsigned    bool   `json:"unsigned,omitempty"`    // there was none, of a file that its publisher signs
+	Unsigned    bool   `json:"unsigned,omitempty"`    // none was found, of a file that its publisher signs
 }
 
 // signer is who signs a file of the store.

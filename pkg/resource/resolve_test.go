@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 
 	"github.com/kubexm/kubexm/pkg/resource/source"
@@ -211,5 +212,23 @@ func TestLyingMirror(t *testing.T) {
 	}
 	if n := len(publisher.asked); n != 3 { // once for its signature
 		t.Errorf("the publisher was asked for %q", publisher.asked)
+	}
+	refusals(t, publisher, func() error {
+		_, err := zoned(t, publisher, mirror, true).Fetch(t.Context(), a, nil)
+		return err
+	})
+}
+
+// refusals has a publisher answer in other ways than it should: it is reached, so no mirror is believed instead.
+func refusals(t *testing.T, publisher *upstream, get func() error) {
+	t.Helper()
+	for _, code := range []int{400, 401, 403, 404, 429, 500, 503} {
+		publisher.fail("", func(w http.ResponseWriter, _ *http.Request) bool {
+			w.WriteHeader(code)
+			return true
+		})
+		if err := get(); err == nil || !strings.Contains(fault.Advice(err), "to trust a mirror instead, name it in spec.source.mirrors") {
+			t.Errorf("the publisher answers with %d: %v; next: %s", code, err, fault.Advice(err))
+		}
 	}
 }

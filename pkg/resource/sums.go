@@ -59,23 +59,33 @@ func (s *Store) Resolve(ctx context.Context, a Artifact) (Artifact, error) {
 
 // findSum reads the checksum of an artifact where it is published, and says where that is.
 func (s *Store) findSum(ctx context.Context, a Artifact, c Component) (sum string, at source.Place, err error) {
-	places := s.source.SumPlaces(a.expand(c.SumsURL()))
-	var denied error // by the publisher: nobody else may say it then
-	err = source.Try(ctx, s.retry, places, func(place source.Place) error {
-		if denied != nil {
-			return denied
-		}
-		first := place.Original() && place != places[len(places)-1]
-		text, err := s.textAt(ctx, place, first)
+	err = askAll(ctx, s, s.source.SumPlaces(a.expand(c.SumsURL())), func(p source.Place) source.Place { return p }, func(ctx context.Context, place source.Place) error {
+		text, err := s.text(ctx, place.URL)
 		if at, sum = place, parseSum(text, a.File); err == nil && sum == "" {
 			err = fmt.Errorf("GET %s: %w of %s in the answer", source.Redacted(place.URL), errNoSum, a.File)
 		}
-		if err = place.Explain(err); first && (source.Missing(err) || errors.Is(err, errNoSum)) {
-			denied = err
-		}
 		return err
 	})
-	return sum, at, cmp.Or(denied, err)
+	return sum, at, err
+}
+
+// askAll asks one after the other, as of source.Config.SumPlaces. As long as the publisher answers, whatever it says, no mirror of a zone speaks for it.
+func askAll[T any](ctx context.Context, s *Store, all []T, where func(T) source.Place, ask func(ctx context.Context, at T) error) error {
+	var said error // by the publisher
+	err := source.Try(ctx, s.retry, all, func(at T) error {
+		place := where(at)
+		if said != nil && place.Zone() {
+			return said
+		}
+		replaceable := place.Original() && place != where(all[len(all)-1])
+		err := s.askAt(ctx, place, replaceable, func(ctx context.Context) error { return ask(ctx, at) })
+		if said = nil; replaceable && (source.Answered(err) || errors.Is(err, errNoSum)) {
+			said = fault.AdviseMore(place.Explain(err), "to trust a mirror instead, name it in spec.source.mirrors")
+			return said
+		}
+		return place.Explain(err)
+	})
+	return cmp.Or(said, err)
 }
 
 // known returns the artifact with the checksum that can be told without the network, if any. It owes a signature

@@ -154,7 +154,7 @@ func proxyAnswer(_ context.Context, proxy *url.URL, _ *http.Request, resp *http.
 	if resp.StatusCode == http.StatusOK {
 		return nil
 	}
-	return &StatusError{Code: resp.StatusCode, what: "proxy " + proxy.Redacted(), status: resp.Status}
+	return &StatusError{Code: resp.StatusCode, what: "proxy " + proxy.Redacted(), proxy: true, status: resp.Status}
 }
 
 // dockerLogins returns the logins to registries that "docker login" leaves; none for a service without a home.

@@ -32,6 +32,7 @@ var ErrStalled = errors.New("the server sent nothing for too long")
 type StatusError struct {
 	Code   int    // of HTTP
 	what   string // was asked: "GET https://..."
+	proxy  bool   // it is the proxy's
 	status string
 	after  time.Duration // how long the server asks to wait
 }
@@ -96,6 +97,15 @@ func ExplainLogin(err error, server string) error {
 func Missing(err error) bool {
 	status, answered := errors.AsType[*StatusError](err)
 	return answered && status.Code == http.StatusNotFound || errors.Is(err, errdef.ErrNotFound)
+}
+
+// Answered reports whether it was the server that refused or failed: it was reached.
+func Answered(err error) bool {
+	if status, is := errors.AsType[*StatusError](err); is {
+		return !status.proxy
+	}
+	_, is := errors.AsType[*errcode.ErrorResponse](err)
+	return is || Missing(err) || errors.Is(err, auth.ErrBasicCredentialNotFound)
 }
 
 // Explain adds the next move to the error of a request to the place, unless this machine's disk or its user ended it.

@@ -101,6 +101,9 @@ func (p Place) Original() bool { return p.Entry == "" }
 // Own reports whether the place is a mirror that the user has named, and not one of a zone.
 func (p Place) Own() bool { return p.Entry != "" && !p.zone }
 
+// Zone reports whether the place is a mirror of a zone.
+func (p Place) Zone() bool { return p.zone }
+
 // SumPlaces returns where to look for a checksum: as Places, but with the publisher before a mirror of the zone, which could make up a checksum
 // for whatever it serves. A mirror of the user's own may serve what the user has built.
 func (c Config) SumPlaces(original string) []Place {
