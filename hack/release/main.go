@@ -85,8 +85,14 @@ func parse(args []string) (*release, error) {
 	if r.platforms == nil {
 		return nil, fmt.Errorf("there is no release for %s", *wanted)
 	}
-	if r.key != "" && r.dirty() {
-		return nil, errors.New("files differ from the commit: only what is committed is signed")
+	if r.key != "" {
+		changed, err := exec.Command("git", "status", "--porcelain").Output()
+		if err != nil {
+			return nil, fmt.Errorf("looking what is not committed: %w", err)
+		}
+		if r.dirty() || len(changed) > 0 {
+			return nil, fmt.Errorf("files differ from the commit, and only what is committed is signed:\n%s", changed)
+		}
 	}
 	var err error
 	if r.date, err = time.Parse(time.RFC3339, *date); err != nil {
@@ -99,7 +105,7 @@ func parse(args []string) (*release, error) {
 // run makes all of it. What is described comes before what describes it.
 func (r *release) run(ctx context.Context) (err error) {
 	syscall.Umask(0o022) // the modes of files end in packages
-	if err := os.RemoveAll(r.dir); err != nil {
+	if err := r.clear(); err != nil {
 		return err
 	}
 	if r.stage, err = os.MkdirTemp("", "kubexm-release-"); err != nil {
@@ -120,6 +126,24 @@ func (r *release) run(ctx context.Context) (err error) {
 		}
 	}
 	return nil
+}
+
+// clear removes an earlier release, but nothing else.
+func (r *release) clear() error {
+	files, err := os.ReadDir(r.dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if len(files) > 0 && !slices.ContainsFunc(files, func(f os.DirEntry) bool { return f.Name() == sumsFile }) {
+		return fmt.Errorf("%s is not empty, and no release: it would be removed", r.dir)
+	}
+	if err := os.RemoveAll(r.dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(r.dir, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(r.dir, sumsFile), nil, 0o644) // it tells the directory of a release, also of one that failed
 }
 
 // build compiles the program for a platform.

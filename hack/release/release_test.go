@@ -144,7 +144,7 @@ func TestSums(t *testing.T) {
 		}
 		listed++
 	}
-	if files, err := checksums(r.dir); err != nil || len(files) != listed+1 { // and the sums
+	if files, err := checksums(r.dir); err != nil || len(files) != listed {
 		t.Errorf("%d files, %d of them listed: %v", len(files), listed, err)
 	}
 	if program, err := exec.LookPath("sha256sum"); err == nil {
@@ -172,7 +172,21 @@ func TestSign(t *testing.T) {
 	if by, err := signature.Verify("file", read(t, path), read(t, path+".sig"), nil); err != nil || by != ssh.FingerprintSHA256(key) {
 		t.Errorf("signed by %q: %v", by, err)
 	}
-	if _, err := parse([]string{"-version", "v1.2.3-dirty", "-commit", "0", "-date", "2026-01-02T03:04:05Z", "-key", r.key, "--", "-trimpath"}); err == nil {
+	t.Chdir(t.TempDir())
+	if out, err := exec.CommandContext(t.Context(), "git", "init", "--quiet").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	release := func() error {
+		_, err := parse([]string{"-version", "v1.2.3", "-commit", "0", "-date", "2026-01-02T03:04:05Z", "-key", r.key, "--", "-trimpath"})
+		return err
+	}
+	if err := release(); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile("extra.go", nil, 0o600); err != nil { // git describe does not see it
+		t.Fatal(err)
+	}
+	if release() == nil {
 		t.Error("what is not committed is signed")
 	}
 }
@@ -260,5 +274,25 @@ func TestPackageVersion(t *testing.T) {
 		if got := r.packageVersion(); got != want {
 			t.Errorf("%s is %s, want %s", version, got, want)
 		}
+	}
+}
+
+// TestClear removes what a release has made, and nothing that somebody else has.
+func TestClear(t *testing.T) {
+	r := &release{dir: filepath.Join(t.TempDir(), "dist")}
+	for range 2 { // the second time it is there, without an end
+		if err := errors.Join(r.clear(), os.WriteFile(filepath.Join(r.dir, "kubexm"), nil, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(r.dir, "letters"), []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.clear(); err == nil {
+		t.Error("a directory with somebody's files was cleared")
+	}
+	if _, err := os.Stat(filepath.Join(r.dir, "letters")); err != nil {
+		t.Error(err)
 	}
 }

@@ -21,11 +21,11 @@ const (
 
 type checksum struct{ name, sum string }
 
-// checksums returns those of all files below a directory, by name.
+// checksums returns those of all files below a directory but their own, by name.
 func checksums(dir string) (all []checksum, err error) {
 	root := os.DirFS(dir)
 	return all, fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+		if err != nil || d.IsDir() || path == sumsFile {
 			return err
 		}
 		f, err := root.Open(path)
