@@ -3,6 +3,7 @@ package app
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -105,9 +106,7 @@ func (f *fleet) ask(ctx context.Context, strangers []stranger) {
 	if len(shown) == 0 || f.of.MayTrust(ctx, shown) != nil {
 		return
 	}
-	if err := connector.Trust(f.of.knownHosts(), shown); err != nil {
-		f.of.notice("warning: host keys cannot be recorded: %v", durable.Advise(err))
-	}
+	f.unkept = errors.Join(f.unkept, durable.Advise(connector.Trust(f.of.knownHosts(), shown)))
 }
 
 // tellRecorded tells of the keys that were recorded without a question.
@@ -136,9 +135,15 @@ func (f *fleet) tellRecorded(strangers []stranger) {
 		f.of.knownHosts(), strings.Join(lines, "\n"))
 }
 
-// TrustHosts asks all machines of a cluster whose host keys are not known for them, and records those that MayTrust agrees to. It returns the keys of all
-// machines of the cluster that are known then, and an error for those that have shown none.
-func (a *App) TrustHosts(ctx context.Context, r Request, o Observer) ([]connector.HostKey, error) {
+// TrustedHost is a host of which keys are known, from the configuration or from what is on record.
+type TrustedHost struct {
+	Name          string
+	Keys, Bastion []connector.HostKey // of the bastion: none where it is reached directly
+}
+
+// TrustHosts asks all machines of a cluster whose host keys are not known for them, and records those that MayTrust agrees to. It returns what is known of all
+// hosts then, and an error for those that have shown none, or whose keys could not be recorded.
+func (a *App) TrustHosts(ctx context.Context, r Request, o Observer) ([]TrustedHost, error) {
 	r.HostKeys = ask
 	s, err := a.open(ctx, r, o)
 	if err != nil {
@@ -154,9 +159,14 @@ func (a *App) TrustHosts(ctx context.Context, r Request, o Observer) ([]connecto
 	if err != nil {
 		return nil, err
 	}
-	var all []connector.HostKey
+	all := []TrustedHost{}
 	for i := range s.config.Spec.Hosts {
-		all = append(all, keys.Of(f.toHost(&s.config.Spec.Hosts[i], s.knownHosts()))...)
+		h := &s.config.Spec.Hosts[i]
+		one := TrustedHost{Name: h.Name, Keys: keys.Of(f.toHost(h, s.knownHosts()))}
+		if h.Bastion != nil {
+			one.Bastion = keys.Of(f.toBastion(h, s.knownHosts()))
+		}
+		all = append(all, one)
 	}
-	return all, joined(f.silent)
+	return all, errors.Join(joined(f.silent), f.unkept)
 }

@@ -93,9 +93,13 @@ spec:
 
 // TestTrustHosts records the keys of machines that agree with what somebody saw.
 func TestTrustHosts(t *testing.T) {
-	t.Setenv("HOME", t.TempDir())
-	node1 := sshtest.Start(t, sshtest.Config{Password: "secret"})
 	dir := t.TempDir()
+	t.Setenv("HOME", dir)
+	node1 := sshtest.Start(t, sshtest.Config{Password: "secret"})
+	authority := "@cert-authority * " + string(ssh.MarshalAuthorizedKey(sshtest.Start(t, sshtest.Config{}).HostKey)) // of other machines
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, ".ssh"), 0o700), os.WriteFile(filepath.Join(dir, ".ssh/known_hosts"), []byte(authority), 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	file := filepath.Join(dir, "cluster.yaml")
 	config := fmt.Sprintf(`apiVersion: kubexm.io/v1alpha1
 kind: Cluster
@@ -122,8 +126,16 @@ spec:
 			return nil
 		}})
 		silent := err != nil && strings.Contains(err.Error(), "host node2: connecting to node2 (root@127.0.0.1:1): not reachable")
-		if !silent || (len(known) == 1) != yes || len(known) == 0 && asked == 0 {
+		if !silent || len(known) != 2 || (len(known[0].Keys) == 1) != yes || len(known[1].Keys) > 0 || len(known[0].Keys) == 0 && asked == 0 {
 			t.Errorf("known %v, asked %d times: %v", known, asked, err)
 		}
+	}
+	revoked := "@revoked * " + string(ssh.MarshalAuthorizedKey(node1.HostKey))
+	if err := os.WriteFile(filepath.Join(dir, "work/met/known_hosts"), []byte(revoked), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	agree := app.Observer{MayTrust: func(context.Context, []connector.HostKey) error { return nil }}
+	if _, err := a.TrustHosts(t.Context(), app.Request{File: file}, agree); err == nil || !strings.Contains(err.Error(), "recording the host key of node1") {
+		t.Errorf("a key that cannot be recorded: %v", err)
 	}
 }

@@ -43,6 +43,7 @@ type fleet struct {
 	taken    chan struct{} // closed when somebody else has one of them
 	takenBy  error         // set before that
 	silent   []*HostError  // machines that showed no host key to be asked about
+	unkept   error         // why keys that were agreed to are not recorded
 }
 
 // dialAll connects to every host, and returns those that cannot be reached.
@@ -50,6 +51,9 @@ func (s *session) dialAll(ctx context.Context) (*fleet, []*HostError) {
 	f := s.fleet()
 	if s.app.Dial == nil {
 		bastions, hosts := f.meet(ctx)
+		if f.unkept != nil {
+			s.notice("warning: %v", f.unkept)
+		}
 		defer f.tellRecorded(append(bastions, hosts...))
 	}
 	slow := time.AfterFunc(3*time.Second, f.tellMissing)

@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/internal/cli/style"
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/util/human"
@@ -23,9 +26,10 @@ func (p *program) hostsTrustCommand() *cobra.Command {
 	cmd := p.ofCluster(&cobra.Command{
 		Use: "trust", Short: "Check and record the SSH host keys of a cluster's machines",
 		Long: `Ask the machines of a cluster, and their bastions, for the SSH host keys that are not known yet, show their
-fingerprints, and record those that you trust, in known_hosts in the cluster's directory. Nobody logs in. Keys that
-are known already, also by OpenSSH, are left alone. It prints the keys of all machines that are known then; -o yaml
-prints them as the hosts' hostKey fields, to be kept in the configuration.
+fingerprints, and record those that you trust, in known_hosts in the cluster's directory. Nobody logs in to the
+hosts; a bastion is logged in to, for those behind it. Keys that are known already, also by OpenSSH, are left alone.
+It prints the keys of all machines that are known then; -o yaml prints them as the hostKey fields of hosts and
+bastions, to be kept in the configuration.
 
 Compare each fingerprint with what the machine itself says on its console, or what its provider shows:
   ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub
@@ -61,23 +65,45 @@ It asks for confirmation on a terminal; elsewhere --yes is needed.`,
 	return cmd
 }
 
-func (p *program) printHostKeys(format string, known []connector.HostKey) error {
-	switch format {
-	case "json":
+func (p *program) printHostKeys(format string, hosts []app.TrustedHost) error {
+	if format == "yaml" {
+		fields := []map[string]any{}
+		for _, h := range hosts {
+			one := map[string]any{"name": h.Name}
+			if len(h.Keys) > 0 {
+				one["hostKey"] = field(h.Keys[0])
+			}
+			if len(h.Bastion) > 0 {
+				one["bastion"] = map[string]any{"address": bastionAddress(h.Bastion[0]), "hostKey": field(h.Bastion[0])}
+			}
+			if len(one) > 1 {
+				fields = append(fields, one)
+			}
+		}
+		return p.print(format, map[string]any{"hosts": fields})
+	}
+	known := []connector.HostKey{}
+	for _, h := range hosts {
+		for _, k := range append(h.Bastion, h.Keys...) {
+			if !slices.Contains(known, k) { // a bastion is of many hosts
+				known = append(known, k)
+			}
+		}
+	}
+	if format == "json" {
 		return p.print(format, known)
-	case "yaml":
-		type host struct {
-			Name    string `json:"name"`
-			HostKey string `json:"hostKey"`
-		}
-		hosts := []host{}
-		for _, k := range known {
-			hosts = append(hosts, host{k.Name, k.Key})
-		}
-		return p.print(format, map[string]any{"hosts": hosts})
 	}
 	_, err := fmt.Fprint(p.out, table(append([][]string{head(style.New(p.colors(p.out)).Bold, "HOST", "ADDRESS", "KEY", "FINGERPRINT")}, rowsOf(known)...)))
 	return err
+}
+
+// field is how the configuration has a key.
+func field(k connector.HostKey) string { return cmp.Or(k.Key, k.Fingerprint) }
+
+// bastionAddress is how the configuration has the address of a bastion.
+func bastionAddress(k connector.HostKey) string {
+	host, _, _ := net.SplitHostPort(k.Address)
+	return host
 }
 
 func rowsOf(keys []connector.HostKey) (rows [][]string) {

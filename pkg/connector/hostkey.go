@@ -143,7 +143,7 @@ func malformed(pattern string) bool {
 
 // algorithms returns the kinds of key to ask for: that of the configured key, those on record, else in the
 // order of OpenSSH. Host certificates are asked for only where an authority is on
-// record.
+// record, and then first.
 func (k *hostKeys) algorithms() []string {
 	switch key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(k.cfg.HostKey)); {
 	case err == nil && key.Type() == ssh.KeyAlgoRSA:
@@ -151,17 +151,35 @@ func (k *hostKeys) algorithms() []string {
 	case err == nil:
 		return []string{key.Type()}
 	}
-	known := k.db.HostKeyAlgorithms(k.cfg.Endpoint())
-	if slices.ContainsFunc(k.db.HostKeys(k.cfg.Endpoint()), func(key knownhosts.PublicKey) bool { return key.Cert }) {
-		known = append(known, certificates...) // an authority signs keys of all types
-	}
-	if len(known) > 0 && k.cfg.HostKey == "" {
-		return known
-	}
-	return []string{
+	all := []string{
 		ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521,
 		ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256,
 	}
+	known := k.db.HostKeyAlgorithms(k.cfg.Endpoint())
+	switch certified := slices.ContainsFunc(k.db.HostKeys(k.cfg.Endpoint()), func(key knownhosts.PublicKey) bool { return key.Cert }); {
+	case len(known) == 0 || k.cfg.HostKey != "":
+		return all
+	case !k.met(k.cfg.Endpoint()):
+		return slices.Concat(certificates, all) // an authority signs keys of all types, but not all machines
+	case certified:
+		return slices.Concat(known, certificates)
+	}
+	return known
+}
+
+// met reports whether keys of the machine itself are on record, not of authorities alone.
+func (k *hostKeys) met(address string) bool {
+	return slices.ContainsFunc(k.db.HostKeys(address), func(key knownhosts.PublicKey) bool { return !key.Cert })
+}
+
+// unknown reports whether err, of a look into what is on record, means that a machine is not known: an authority says nothing of a key that none has
+// signed.
+func (k *hostKeys) unknown(address string, key ssh.PublicKey, err error) bool {
+	var known *xknownhosts.KeyError
+	if _, signed := key.(*ssh.Certificate); signed || !errors.As(err, &known) {
+		return knownhosts.IsHostUnknown(err)
+	}
+	return !k.met(address)
 }
 
 // certificates are the types of certified host keys.
@@ -187,7 +205,7 @@ func (k *hostKeys) verify(address string, remote net.Addr, key ssh.PublicKey) er
 	err := k.db.HostKeyCallback()(address, remote, key)
 	var changed *xknownhosts.KeyError
 	var revoked *xknownhosts.RevokedError
-	switch unknown := knownhosts.IsHostUnknown(err); {
+	switch unknown := k.unknown(address, key, err); {
 	case errors.As(err, &revoked): // whatever is configured
 	case k.cfg.HostKey != "":
 		err = k.configured(key)
@@ -273,7 +291,7 @@ func fingerprint(key ssh.PublicKey) string { return key.Type() + " " + ssh.Finge
 type HostKey struct {
 	Name        string `json:"name"`    // of the host
 	Address     string `json:"address"` // with its port
-	Key         string `json:"key"`     // as in known_hosts: "ssh-ed25519 AAAA..."
+	Key         string `json:"key"`     // as in known_hosts: "ssh-ed25519 AAAA..."; empty where the fingerprint alone is known
 	Fingerprint string `json:"fingerprint"`
 }
 
@@ -300,12 +318,20 @@ func ReadHostKeys(knownHosts string) (*HostKeys, error) {
 	return &HostKeys{*k}, nil
 }
 
-// Of returns the keys, or authorities of keys, with which a machine may prove itself; none where it is not known.
+// Of returns the keys with which a machine may prove itself: that of the configuration, else those on record; none where it is not known. Authorities are
+// not told.
 func (h *HostKeys) Of(cfg SSHConfig) (all []HostKey) {
-	k := h.keys
-	k.cfg = cfg.withDefaults()
-	for _, l := range k.lines() {
-		all = append(all, k.cfg.hostKey(l.Key))
+	cfg = cfg.withDefaults()
+	if key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(cfg.HostKey)); err == nil {
+		return []HostKey{cfg.hostKey(key)}
+	}
+	if cfg.HostKey != "" { // the fingerprint alone is known
+		return []HostKey{{Name: cfg.Name, Address: cfg.Endpoint(), Fingerprint: cfg.HostKey}}
+	}
+	for _, key := range h.keys.db.HostKeys(cfg.Endpoint()) {
+		if !key.Cert {
+			all = append(all, cfg.hostKey(key.PublicKey))
+		}
 	}
 	return all
 }
@@ -317,7 +343,8 @@ func (c SSHConfig) hostKey(key ssh.PublicKey) HostKey {
 // errSeen ends a connection that only asked for the host key.
 var errSeen = errors.New("host key seen")
 
-// ShownKey asks a machine for its host key, without logging in. Nothing is recorded.
+// ShownKey asks a machine for its host key, without logging in. Nothing is recorded. The key is empty where the machine has a
+// certificate of a known authority.
 func ShownKey(ctx context.Context, cfg SSHConfig) (HostKey, error) {
 	cfg = cfg.withDefaults()
 	k, err := newHostKeys(cfg)
@@ -334,7 +361,13 @@ func ShownKey(ctx context.Context, cfg SSHConfig) (HostKey, error) {
 	defer context.AfterFunc(limited, func() { raw.Close() })()
 	var shown HostKey
 	_, _, _, err = ssh.NewClientConn(raw, cfg.Endpoint(), &ssh.ClientConfig{
-		HostKeyCallback:   func(_ string, _ net.Addr, key ssh.PublicKey) error { shown = cfg.hostKey(key); return errSeen },
+		HostKeyCallback: func(address string, remote net.Addr, key ssh.PublicKey) error {
+			if _, is := key.(*ssh.Certificate); is {
+				return cmp.Or(k.verify(address, remote, key), errSeen)
+			}
+			shown = cfg.hostKey(key)
+			return errSeen
+		},
 		HostKeyAlgorithms: k.algorithms(),
 	})
 	if errors.Is(err, errSeen) {
@@ -343,17 +376,23 @@ func ShownKey(ctx context.Context, cfg SSHConfig) (HostKey, error) {
 	return HostKey{}, cfg.handshakeError(limited, err, &auth{cfg: cfg}, k)
 }
 
-// Trust records keys that machines have shown, in a known_hosts file.
+// Trust records keys that machines have shown, in a known_hosts file. The error has those that could not be.
 func Trust(knownHosts string, shown []HostKey) error {
 	k, err := newHostKeys(SSHConfig{KnownHosts: knownHosts})
-	for _, h := range shown {
-		key, _, _, _, err1 := ssh.ParseAuthorizedKey([]byte(h.Key))
-		if err = errors.Join(err, err1); err != nil {
-			return err
-		}
-		err = k.record(h.Address, &net.TCPAddr{IP: net.IPv4zero}, key)
+	if err != nil {
+		return err
 	}
-	return err
+	var all []error
+	for _, h := range shown {
+		key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(h.Key))
+		if err == nil {
+			err = k.record(h.Address, &net.TCPAddr{IP: net.IPv4zero}, key)
+		}
+		if err != nil {
+			all = append(all, fmt.Errorf("recording the host key of %s (%s): %w", h.Name, h.Address, err))
+		}
+	}
+	return errors.Join(all...)
 }
 
 // recording keeps this process to one thread that waits in front of the file lock to write.
@@ -375,7 +414,7 @@ func (k *hostKeys) record(address string, remote net.Addr, key ssh.PublicKey) (e
 	if err := k.load(); err != nil {
 		return err
 	}
-	if err := k.db.HostKeyCallback()(address, remote, key); !knownhosts.IsHostUnknown(err) {
+	if err := k.db.HostKeyCallback()(address, remote, key); !k.unknown(address, key, err) {
 		return err
 	}
 	line := knownhosts.Line([]string{address}, key) + "\n"

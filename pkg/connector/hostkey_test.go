@@ -83,6 +83,9 @@ func TestKnownHosts(t *testing.T) {
 		{"changed hashed", xknownhosts.HashHostname(address) + " " + authorized(other) + "\n", false, false},
 		{"revoked", "@revoked * " + authorized(key) + "\n", false, false},
 		{"other kind of key", address + " " + rsa + "\n", false, false},
+		{"an authority", "@cert-authority * " + authorized(other) + "\n", true, true},
+		{"an authority, and another key", "@cert-authority * " + authorized(other) + "\n" + address + " " + authorized(other) + "\n", false, false},
+		{"an authority, and revoked", "@cert-authority * " + authorized(other) + "\n@revoked * " + authorized(key) + "\n", false, false},
 		{"bad lines", "# one\nnode9 ssh-ed25519 nonsense\n@good " + address + " " + authorized(key) + "\nnode9\n[node9 " + authorized(other) + "\n|1|x|y " + authorized(other) + "\n", true, true},
 		{"changed, and bad lines", "node9 ssh-ed25519 nonsense\n" + address + " " + authorized(other) + "\n", false, false},
 		{"revoked, and bad lines", "node9 ssh-ed25519 nonsense\n@revoked * " + authorized(key) + "\n", false, false},
@@ -242,6 +245,18 @@ func TestTrust(t *testing.T) {
 	}
 	cfg.User = s.config().User
 	s.connect(t, cfg)
+	revoked, second := shown, shown
+	revoked.Address, revoked.Name, second.Address = "10.0.0.1:22", "node1", "10.0.0.2:22"
+	other := newKey(t, filepath.Join(t.TempDir(), "other"))
+	revoked.Key = strings.TrimSpace(string(ssh.MarshalAuthorizedKey(other)))
+	write(t, cfg.KnownHosts, "@revoked * "+revoked.Key+"\n", 0o600)
+	err = Trust(cfg.KnownHosts, []HostKey{revoked, second})
+	if err == nil || !strings.Contains(err.Error(), "node1 (10.0.0.1:22)") {
+		t.Errorf("one is revoked: %v", err)
+	}
+	if text, err := os.ReadFile(cfg.KnownHosts); err != nil || !strings.Contains(string(text), "10.0.0.2 ") {
+		t.Errorf("the other is not recorded: %q, %v", text, err)
+	}
 	cfg.Port = 1
 	if _, err := ShownKey(t.Context(), cfg); !errors.Is(err, ErrUnreachable) {
 		t.Errorf("nobody there: %v", err)
@@ -268,6 +283,9 @@ func TestHostCertificate(t *testing.T) {
 	cfg.KnownHosts = filepath.Join(dir, "known_hosts")
 	write(t, cfg.KnownHosts, fmt.Sprintf("@cert-authority [127.0.0.1]:%d %s", s.port, ssh.MarshalAuthorizedKey(ca)), 0o600)
 	output(t, s.connect(t, cfg), Cmd{Line: "true"})
+	if shown, err := ShownKey(t.Context(), cfg); err != nil || shown.Key != "" {
+		t.Errorf("asks about %v, %v, which the authority has signed", shown, err)
+	}
 	write(t, cfg.KnownHosts, fmt.Sprintf("@cert-authority [127.0.0.1]:%d %s", s.port, ssh.MarshalAuthorizedKey(hostKey(t, s))), 0o600)
 	_, err = SSH(context.Background(), cfg)
 	goldenError(t, err, strconv.Itoa(s.port), "PORT", cfg.KnownHosts, "FILE", ssh.FingerprintSHA256(hostKey(t, s)), "KEY")
