@@ -237,7 +237,7 @@ const slowExec = 5 * time.Second
 
 // local runs a command line of the configuration on this machine.
 func (u *use) local(ctx context.Context, line string) (string, error) {
-	defer time.AfterFunc(slowExec, func() { u.notice("waiting for a command that gives a secret: %s", line) }).Stop()
+	defer time.AfterFunc(slowExec, func() { u.notice("waiting for a command of the configuration that gives a secret") }).Stop()
 	return runner.New("control", connector.Local()).User(ctx, line, nil)
 }
 

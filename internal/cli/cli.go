@@ -125,7 +125,7 @@ func (p *program) root() *cobra.Command {
 	flags.StringVar(&p.request.Name, "name", "", "`name` of the cluster, described in conf/NAME/cluster.yaml (alias: --cluster)")
 	flags.StringVarP(&p.request.File, "file", "f", "", "configuration `file`, instead of --name (\"-\": standard input)")
 	flags.StringVar(&p.app.Workdir, "workdir", cmp.Or(os.Getenv(envWorkdir), app.DefaultWorkdir), "work `directory`, for keys, records and downloads")
-	flags.BoolVarP(&p.quiet, "quiet", "q", false, "print nothing but results and errors")
+	flags.BoolVarP(&p.quiet, "quiet", "q", false, "print nothing but results, warnings and errors")
 	flags.BoolVar(&p.request.Debug, "debug", false, "log every command on the machines: of a run to a file in the cluster's directory, else to standard error")
 	flags.BoolVar(&p.noColor, "no-color", false, "no colors (also: environment NO_COLOR)")
 	complete(root, "name", p.clusterNames)

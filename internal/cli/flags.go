@@ -108,7 +108,11 @@ func (p *program) ofCluster(cmd *cobra.Command) *cobra.Command {
 		}
 		if p.request.Name != "" && p.request.Name != args[0] || p.request.File != "" {
 			err := fmt.Errorf("%q and %s name a cluster each", args[0], strings.TrimSpace(p.app.Which(p.request)))
-			return usage(fault.Advise(err, "leave one of them out"))
+			advice := "leave one of them out"
+			if strings.ContainsRune(args[0], '/') {
+				advice += "; a file that an option may have is given with =, like --merge=FILE"
+			}
+			return usage(fault.Advise(err, advice))
 		}
 		p.request.Name = args[0]
 		return nil

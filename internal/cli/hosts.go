@@ -90,8 +90,11 @@ func (p *program) printHostKeys(format string, hosts []app.TrustedHost) error {
 			}
 		}
 	}
-	if format == "json" {
+	switch {
+	case format == "json":
 		return p.print(format, known)
+	case len(known) == 0:
+		return nil
 	}
 	_, err := fmt.Fprint(p.out, table(append([][]string{head(style.New(p.colors(p.out)).Bold, "HOST", "ADDRESS", "KEY", "FINGERPRINT")}, rowsOf(known)...)))
 	return err

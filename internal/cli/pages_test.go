@@ -166,18 +166,23 @@ func TestPagesInStep(t *testing.T) {
 			t.Errorf("there is only one of %s and %s", en, zh)
 			continue
 		}
-		if diff := cmp.Diff(all[en].outline(t, all), all[zh].outline(t, all)); diff != "" {
+		if diff := cmp.Diff(all[en].outline(t), all[zh].outline(t)); diff != "" {
 			t.Errorf("(-%s +%s):\n%s", en, zh, diff)
 		}
 	}
 }
 
 // outline is what a page and its translation have in common.
-func (p *page) outline(t *testing.T, all map[string]*page) (lines []string) {
+func (p *page) outline(t *testing.T) (lines []string) {
+	var links []string // of a section, in an order of their own in each language
+	defer func() { lines = append(lines, slices.Sorted(slices.Values(links))...) }()
 	p.walk(func(n ast.Node) {
 		switch n := n.(type) {
 		case *ast.Heading:
-			lines = append(lines, strings.Repeat("#", n.Level))
+			lines = append(append(lines, slices.Sorted(slices.Values(links))...), strings.Repeat("#", n.Level))
+			links = nil
+		case *ast.Link:
+			links = append(links, p.target(string(n.Destination)))
 		case *east.Table:
 			lines = append(lines, fmt.Sprintf("table of %d rows", n.ChildCount()))
 		case *ast.FencedCodeBlock:
@@ -188,6 +193,19 @@ func (p *page) outline(t *testing.T, all map[string]*page) (lines []string) {
 		}
 	})
 	return lines
+}
+
+// target is the English file that a link leads to, or that its Chinese one translates. The link to the other language leads to the page itself.
+func (p *page) target(to string) string {
+	if strings.Contains(to, "://") {
+		return to
+	}
+	to, _, _ = strings.Cut(to, "#")
+	to = path.Join(path.Dir(p.file), to)
+	if to == path.Dir(p.file) {
+		to = p.file
+	}
+	return strings.Replace(strings.Replace(to, "README.zh-CN.md", "README.md", 1), "docs/zh/", "docs/", 1)
 }
 
 func (p *page) isShell(n *ast.FencedCodeBlock) bool { return string(n.Language(p.text)) == "sh" }

@@ -119,9 +119,9 @@ type unclosed struct{ io.Writer }
 
 func (unclosed) Close() error { return nil }
 
-// notice tells what goes on aside from results.
+// notice tells what goes on aside from results. Warnings are told to whoever wants quiet, too: of machines that are trusted from now on, for one.
 func (p *program) notice(text string) {
-	if !p.quiet {
+	if !p.quiet || strings.HasPrefix(text, "warning: ") {
 		fmt.Fprintln(p.err, text)
 	}
 }

@@ -93,14 +93,10 @@ func (c *Cluster) ProxyConfig() map[string]any {
 // killed (k8s.io/apiserver/pkg/server/genericapiserver.go). It trusts no kubelet whose serving certificate the cluster has not signed, and
 // nobody by a bootstrap token: nodes join with their certificates.
 func (c *Cluster) APIServerArgs() map[string]string {
-	args := map[string]string{"shutdown-watch-termination-grace-period": "10s", "enable-bootstrap-token-auth": "false"}
-	k := c.Spec.Kubernetes.Kubelet
-	_, config := k.Config["tlsCertFile"]
-	_, flag := k.ExtraArgs["tls-cert-file"]
-	if _, dir := k.ExtraArgs["cert-dir"]; !config && !flag && !dir { // else their certificates are the user's
-		args["kubelet-certificate-authority"] = "/etc/kubernetes/pki/ca.crt"
+	return map[string]string{
+		"shutdown-watch-termination-grace-period": "10s", "enable-bootstrap-token-auth": "false",
+		"kubelet-certificate-authority": "/etc/kubernetes/pki/ca.crt",
 	}
-	return args
 }
 
 // ControllerManagerArgs are the flags of the controller manager in either way of

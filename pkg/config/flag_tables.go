@@ -94,7 +94,11 @@ func parses[T any](parse func(string) (T, error)) func(string) bool {
 func (k *checker) checkFeatureGates() {
 	known, exact := table("gates", k.Kubernetes.Version)
 	for _, gate := range slices.Sorted(maps.Keys(k.Kubernetes.FeatureGates)) {
-		if _, found := known[gate]; found || !exact {
+		if _, found := known[gate]; found {
+			continue
+		}
+		if !exact {
+			k.warn(fmt.Sprintf("spec.kubernetes.featureGates[%s]", gate), "", "may not be a gate of Kubernetes %s, which keeps programs from starting; kubexm does not know the gates of that version", minorOf(k.Kubernetes.Version))
 			continue
 		}
 		e := Error{

@@ -209,7 +209,10 @@ func (k *checker) checkBalancerSections(enabled bool) {
 		{"external", lb.External != nil, v1alpha1.BalancerExternal},
 		{"vip", lb.VIP != "", strings.Join(modes, " or ")},
 	} {
-		if section.given && (!enabled || !slices.Contains(strings.Split(section.modes, " or "), lb.Mode)) {
+		switch {
+		case section.given && !enabled && len(k.masters) == 1:
+			k.fail(path+"."+section.name, "", "there is no load balancer with one master")
+		case section.given && (!enabled || !slices.Contains(strings.Split(section.modes, " or "), lb.Mode)):
 			k.fail(path+"."+section.name, "", "only with a load balancer of mode %s", section.modes)
 		}
 	}

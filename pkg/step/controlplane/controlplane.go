@@ -68,6 +68,11 @@ func Kubeconfigs(c *cluster.Cluster) step.Step {
 func APIServer(c *cluster.Cluster, host string, etcd cluster.EtcdEndpoint, etcdCerts step.Step) step.Step {
 	args := apiServerArgs(c, host, etcd)
 	maps.Copy(args, c.APIServerArgs())
+	for flag := range c.Spec.Kubernetes.APIServer.ExtraArgs {
+		if strings.ReplaceAll(flag, "_", "-") == "authorization-config" { // takes the place of flags (pkg/kubeapiserver/options/authorization.go)
+			delete(args, "authorization-mode")
+		}
+	}
 	return service(c, host, "kube-apiserver", args, c.Spec.Kubernetes.APIServer.ExtraArgs, "notify", PKI(c, host), etcdCerts)
 }
 

@@ -24,7 +24,7 @@ func TestRendered(t *testing.T) {
     nodeCidrMaskSize: 25
     dnsDomain: k8s.example
     featureGates: {NodeSwap: true, AllAlpha: false}
-    apiServer: {certSANs: [api.example.com], extraArgs: {max-requests-inflight: "800", audit-log-path: "-"}}
+    apiServer: {certSANs: [api.example.com], extraArgs: {max-requests-inflight: "800", audit-log-path: "-", authorization_config: /etc/authorization.yaml}}
     controllerManager: {extraArgs: {node-monitor-period: 2s}}
     scheduler: {extraArgs: {v: "4", leader-elect: "false"}}
     kubeProxy: {config: {nodePortAddresses: [primary]}}
