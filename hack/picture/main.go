@@ -35,7 +35,7 @@ func main() {
 	}
 	frames, err := read(os.Args[1], os.Args[2])
 	if err == nil {
-		_, err = io.WriteString(os.Stdout, draw(frames))
+		_, err = os.Stdout.WriteString(draw(frames))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "picture:", err)
@@ -127,7 +127,8 @@ var palette = struct {
 	text, background color.RGBA
 }{
 	[8]color.RGBA{{0x6e, 0x76, 0x81, 255}, {0xff, 0x7b, 0x72, 255}, {0x7e, 0xe7, 0x87, 255}, {0xe3, 0xb3, 0x41, 255}, {0x79, 0xc0, 0xff, 255}, {0xd2, 0xa8, 0xff, 255}, {0x76, 0xd9, 0xe6, 255}, {0xf0, 0xf6, 0xfc, 255}},
-	color.RGBA{0xe6, 0xed, 0xf3, 255}, color.RGBA{0x0d, 0x11, 0x17, 255},
+	color.RGBA{0xe6, 0xed, 0xf3, 255},
+	color.RGBA{0x0d, 0x11, 0x17, 255},
 }
 
 func hex(c color.RGBA) string { return fmt.Sprintf("#%02x%02x%02x", c.R, c.G, c.B) }
@@ -157,7 +158,8 @@ func draw(frames []frame) string {
 		}
 		body.WriteString("</g>\n")
 	}
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" xml:space="preserve" viewBox="0 0 %.0f %.0f" width="%.0f" height="%.0f" role="img" aria-label="kubexm create cluster, as it runs">`+"\n<style>", width, height, width, height)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" xml:space="preserve" viewBox="0 0 %.0f %.0f" width="%.0f" height="%.0f"`, width, height, width, height)
+	b.WriteString(` role="img" aria-label="kubexm create cluster, as it runs">` + "\n<style>")
 	fmt.Fprintf(&b, "text{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;white-space:pre;fill:%s}.b{font-weight:bold}.d{opacity:.6}", hex(palette.text))
 	for i, c := range palette.basic {
 		fmt.Fprintf(&b, ".c%d{fill:%s}", i, hex(c))

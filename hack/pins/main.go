@@ -38,7 +38,7 @@ func run() error {
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("downloading all default versions: %w", err)
 	}
-	lock, err := os.ReadFile(filepath.Join(work, "packages/lock.json"))
+	lock, err := os.ReadFile(filepath.Join(work, "packages", "lock.json"))
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ The exit code is 1 when there is a problem.`,
 			case !*watch:
 				return err
 			case ended:
-				return nil
+				return nil //nolint:nilerr // the user has seen enough
 			case fault.ExitCode(err) == fault.ExitUsage, errors.Is(err, connector.ErrLogin), errors.Is(err, connector.ErrHostKey):
 				return err // no further look would see anything else
 			case err != nil:

@@ -98,7 +98,8 @@ func (k *checker) checkFeatureGates() {
 			continue
 		}
 		if !exact {
-			k.warn(fmt.Sprintf("spec.kubernetes.featureGates[%s]", gate), "", "may not be a gate of Kubernetes %s, which keeps programs from starting; kubexm does not know the gates of that version", minorOf(k.Kubernetes.Version))
+			k.warn(fmt.Sprintf("spec.kubernetes.featureGates[%s]", gate), "",
+				"may not be a gate of Kubernetes %s, which keeps programs from starting; kubexm does not know the gates of that version", minorOf(k.Kubernetes.Version))
 			continue
 		}
 		e := Error{
