@@ -100,8 +100,9 @@ bench: build ## the numbers of docs/benchmarks.md
 	$(GO) run ./test/bench
 
 .PHONY: lint
-lint: lint-scripts ## golangci-lint, as pinned in tools/go.mod, and shellcheck
+lint: lint-scripts ## golangci-lint, as pinned in tools/go.mod, shellcheck, and whether it builds for macOS
 	$(GO) tool -modfile=tools/go.mod golangci-lint run
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/kubexm
 
 .PHONY: lint-scripts
 lint-scripts: deps # what hosts run

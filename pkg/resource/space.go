@@ -47,5 +47,5 @@ func freeSpace(dir string) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("asking for the free space of %s: %w", dir, err)
 	}
-	return int64(fs.Bavail) * fs.Bsize, nil
+	return int64(fs.Bavail) * int64(fs.Bsize), nil //nolint:unconvert // of other types elsewhere
 }
