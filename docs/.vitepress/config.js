@@ -23,10 +23,35 @@ function outside(md) {
   }
 }
 
-const sidebar = (base, words) => [
-  ['tutorial', 'high-availability', 'offline', 'security', 'coming-from'],
-  ['troubleshooting', 'exit-codes', 'faq', 'glossary', 'architecture'],
-].map((pages, n) => ({ text: words[n], items: pages.map((page, i) => ({ text: words[2][n * 5 + i], link: `${base}/${page}` })) }))
+// What is in the margin, in both languages.
+const margin = [
+  [['Using kubexm', '使用'], {
+    tutorial: ['Tutorial', '教程'],
+    'high-availability': ['High availability', '高可用'],
+    offline: ['Offline', '离线安装'],
+    security: ['Security', '安全'],
+    'coming-from': ['Coming from another tool', '从其他工具转来'],
+  }],
+  [['Looking things up', '查阅'], {
+    troubleshooting: ['Troubleshooting', '故障排查'],
+    'exit-codes': ['Exit codes', '退出码'],
+    faq: ['FAQ', '常见问题'],
+    glossary: ['Glossary', '术语表'],
+    architecture: ['Architecture', '架构'],
+  }],
+]
+
+// On top: pages in English only.
+const top = { '/config/reference': ['Reference', '参考'], '/cli/kubexm': ['Commands', '命令'], '/support-matrix': ['Support matrix', '支持矩阵'] }
+
+const items = (pages, n, base) => Object.entries(pages).map(([page, words]) => ({ text: words[n], link: base + page }))
+
+// locale is the site in the language that is the n-th of all words above.
+const locale = (n, label, lang, base) => ({
+  label,
+  lang,
+  themeConfig: { nav: items(top, n, ''), sidebar: margin.map(([title, pages]) => ({ text: title[n], items: items(pages, n, base) })) },
+})
 
 export default {
   title: 'kubexm',
@@ -41,22 +66,5 @@ export default {
     socialLinks: [{ icon: 'github', link: 'https://github.com/kubexm/kubexm' }],
     outline: 'deep',
   },
-  locales: {
-    root: {
-      label: 'English',
-      lang: 'en',
-      themeConfig: {
-        nav: [{ text: 'Reference', link: '/config/reference' }, { text: 'Commands', link: '/cli/kubexm' }, { text: 'Support matrix', link: '/support-matrix' }],
-        sidebar: sidebar('', ['Using kubexm', 'Looking things up', ['Tutorial', 'High availability', 'Offline', 'Security', 'Coming from another tool', 'Troubleshooting', 'Exit codes', 'FAQ', 'Glossary', 'Architecture']]),
-      },
-    },
-    zh: {
-      label: '简体中文',
-      lang: 'zh-CN',
-      themeConfig: {
-        nav: [{ text: '参考', link: '/config/reference' }, { text: '命令', link: '/cli/kubexm' }, { text: '支持矩阵', link: '/support-matrix' }],
-        sidebar: sidebar('/zh', ['使用', '查阅', ['教程', '高可用', '离线安装', '安全', '从其他工具转来', '故障排查', '退出码', '常见问题', '术语表', '架构']]),
-      },
-    },
-  },
+  locales: { root: locale(0, 'English', 'en', '/'), zh: locale(1, '简体中文', 'zh-CN', '/zh/') },
 }

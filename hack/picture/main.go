@@ -9,7 +9,6 @@ import (
 	"image/color"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,7 +18,7 @@ import (
 )
 
 const (
-	columns, rows = 100, 16
+	columns, rows = 100, 16 // as in picture.sh
 	speed         = 4
 	step          = time.Second     // of the program's time, from one frame to the next
 	rest          = 6 * time.Second // of the viewer's time, on the last frame
@@ -139,7 +138,7 @@ func draw(frames []frame) string {
 	width, height := columns*charWidth+2*margin, float64(rows*lineHeight+2*margin)
 	length := time.Duration(len(frames)-1)*step/speed + rest
 	still := len(frames) * 2 / 3
-	var b, keys, body strings.Builder
+	var b, keys, lines, body strings.Builder
 	known := map[string]int{}
 	for i, f := range frames {
 		at := float64(i-still) * width // 0 for the one that stands still
@@ -153,6 +152,7 @@ func draw(frames []frame) string {
 			if !is {
 				id = len(known)
 				known[line] = id
+				fmt.Fprintf(&lines, "<g id=\"l%d\">%s</g>\n", id, line)
 			}
 			fmt.Fprintf(&body, `<use href="#l%d" y="%d"/>`, id, y*lineHeight)
 		}
@@ -166,11 +166,6 @@ func draw(frames []frame) string {
 	}
 	fmt.Fprintf(&b, "@keyframes play{%s100%%{transform:translateX(%.0fpx)}}.play{animation:play %.2fs steps(1,end) infinite}", keys.String(), -float64(len(frames)-1-still)*width, length.Seconds())
 	fmt.Fprintf(&b, "</style>\n<rect width=\"%.0f\" height=\"%.0f\" rx=\"8\" fill=\"%s\"/>\n<defs>\n", width, height, hex(palette.background))
-	lines := make([]string, len(known))
-	for line, id := range known {
-		lines[id] = fmt.Sprintf("<g id=\"l%d\">%s</g>\n", id, line)
-	}
-	b.WriteString(strings.Join(slices.Clip(lines), ""))
-	fmt.Fprintf(&b, "</defs>\n<g class=\"play\">\n%s</g>\n</svg>\n", body.String())
+	fmt.Fprintf(&b, "%s</defs>\n<g class=\"play\">\n%s</g>\n</svg>\n", lines.String(), body.String())
 	return b.String()
 }
