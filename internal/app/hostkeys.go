@@ -68,7 +68,7 @@ func (f *fleet) unknown(all []stranger) (unknown []stranger) {
 	}
 	met := map[string]bool{}
 	for _, s := range all {
-		if s.conf.HostKey == "" && !met[s.conf.Endpoint()] && len(keys.Of(s.conf)) == 0 {
+		if !met[s.conf.Endpoint()] && len(keys.Of(s.conf)) == 0 {
 			unknown = append(unknown, s)
 		}
 		met[s.conf.Endpoint()] = true

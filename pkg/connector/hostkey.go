@@ -155,21 +155,23 @@ func (k *hostKeys) algorithms() []string {
 		ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521,
 		ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256,
 	}
-	known := k.db.HostKeyAlgorithms(k.cfg.Endpoint())
-	switch certified := slices.ContainsFunc(k.db.HostKeys(k.cfg.Endpoint()), func(key knownhosts.PublicKey) bool { return key.Cert }); {
-	case len(known) == 0 || k.cfg.HostKey != "":
+	keys := k.db.HostKeys(k.cfg.Endpoint())
+	own := withoutAuthorities(keys)
+	switch known := k.db.HostKeyAlgorithms(k.cfg.Endpoint()); {
+	case len(keys) == 0 || k.cfg.HostKey != "":
 		return all
-	case !k.met(k.cfg.Endpoint()):
+	case len(own) == 0:
 		return slices.Concat(certificates, all) // an authority signs keys of all types, but not all machines
-	case certified:
+	case len(own) < len(keys):
 		return slices.Concat(known, certificates)
+	default:
+		return known
 	}
-	return known
 }
 
-// met reports whether keys of the machine itself are on record, not of authorities alone.
-func (k *hostKeys) met(address string) bool {
-	return slices.ContainsFunc(k.db.HostKeys(address), func(key knownhosts.PublicKey) bool { return !key.Cert })
+// withoutAuthorities returns the keys of a machine itself.
+func withoutAuthorities(keys []knownhosts.PublicKey) []knownhosts.PublicKey {
+	return slices.DeleteFunc(slices.Clone(keys), func(key knownhosts.PublicKey) bool { return key.Cert })
 }
 
 // unknown reports whether err, of a look into what is on record, means that a machine is not known: an authority says nothing of a key that none has
@@ -179,7 +181,7 @@ func (k *hostKeys) unknown(address string, key ssh.PublicKey, err error) bool {
 	if _, signed := key.(*ssh.Certificate); signed || !errors.As(err, &known) {
 		return knownhosts.IsHostUnknown(err)
 	}
-	return !k.met(address)
+	return len(withoutAuthorities(k.db.HostKeys(address))) == 0
 }
 
 // certificates are the types of certified host keys.
@@ -296,7 +298,7 @@ type HostKey struct {
 }
 
 // HostKeys are those on record in a known_hosts file and in those of OpenSSH.
-type HostKeys struct{ keys hostKeys }
+type HostKeys struct{ db *knownhosts.HostKeyDB }
 
 // Type is that of the key, like ssh-ed25519.
 func (h HostKey) Type() string {
@@ -315,7 +317,7 @@ func ReadHostKeys(knownHosts string) (*HostKeys, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &HostKeys{*k}, nil
+	return &HostKeys{k.db}, nil
 }
 
 // Of returns the keys with which a machine may prove itself: that of the configuration, else those on record; none where it is not known. Authorities are
@@ -328,10 +330,8 @@ func (h *HostKeys) Of(cfg SSHConfig) (all []HostKey) {
 	if cfg.HostKey != "" { // the fingerprint alone is known
 		return []HostKey{{Name: cfg.Name, Address: cfg.Endpoint(), Fingerprint: cfg.HostKey}}
 	}
-	for _, key := range h.keys.db.HostKeys(cfg.Endpoint()) {
-		if !key.Cert {
-			all = append(all, cfg.hostKey(key.PublicKey))
-		}
+	for _, key := range withoutAuthorities(h.db.HostKeys(cfg.Endpoint())) {
+		all = append(all, cfg.hostKey(key.PublicKey))
 	}
 	return all
 }
