@@ -176,17 +176,20 @@ func TestSign(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "git", "init", "--quiet").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	release := func() error {
-		_, err := parse([]string{"-version", "v1.2.3", "-commit", "0", "-date", "2026-01-02T03:04:05Z", "-key", r.key, "--", "-trimpath"})
+	release := func(version string) error {
+		_, err := parse([]string{"-version", version, "-commit", "0", "-date", "2026-01-02T03:04:05Z", "-key", r.key, "--", "-trimpath"})
 		return err
 	}
-	if err := release(); err != nil {
+	if err := release("v1.2.3"); err != nil {
 		t.Error(err)
+	}
+	if release("v1.2.3-dirty") == nil {
+		t.Error("what is not committed is signed")
 	}
 	if err := os.WriteFile("extra.go", nil, 0o600); err != nil { // git describe does not see it
 		t.Fatal(err)
 	}
-	if release() == nil {
+	if release("v1.2.3") == nil {
 		t.Error("what is not committed is signed")
 	}
 }

@@ -110,7 +110,7 @@ func (k *checker) checkFlags() {
 		path := of.path
 		for flag, value := range of.args {
 			at := fmt.Sprintf("%s[%s]", path, flag)
-			since, gone := removed[path][dashed(flag)]
+			since, gone := removed[path][Dashed(flag)]
 			switch {
 			case !flagName.MatchString(flag):
 				meant := strings.Trim(flag, "-")
@@ -123,7 +123,7 @@ func (k *checker) checkFlags() {
 			case gone && atLeast(kube.Version, since):
 				k.fail(at, "", "this flag was removed in Kubernetes %s", since)
 			case !isOwn(path, flag):
-				k.checkFlag(at, of.program, of.version, dashed(flag), value)
+				k.checkFlag(at, of.program, of.version, Dashed(flag), value)
 			}
 		}
 		k.refuseOwn(path, slices.Collect(maps.Keys(of.args)))
@@ -133,15 +133,16 @@ func (k *checker) checkFlags() {
 }
 
 func isOwn(path, flag string) bool {
-	_, is := own[path][dashed(flag)]
+	_, is := own[path][Dashed(flag)]
 	return is
 }
 
-func dashed(flag string) string { return strings.ReplaceAll(flag, "_", "-") }
+// Dashed is the name of a flag of Kubernetes as it is documented; its programs take _ for -, too.
+func Dashed(flag string) string { return strings.ReplaceAll(flag, "_", "-") }
 
 func (k *checker) refuseOwn(path string, keys []string) {
 	for _, key := range keys {
-		instead, found := own[path][dashed(key)]
+		instead, found := own[path][Dashed(key)]
 		switch {
 		case strings.HasPrefix(instead, drainedFor):
 			k.fail(fmt.Sprintf("%s[%s]", path, key), "", "use %s: kubexm drains nodes where a change of it needs that", instead)

@@ -153,7 +153,7 @@ func (k *checker) checkOpenDoors() {
 	const apiServer, kubelet = "spec.kubernetes.apiServer.extraArgs", "spec.kubernetes.kubelet"
 	args := func(path, flag string, values map[string]string, open func(string) bool, what string) {
 		for name, value := range values {
-			if dashed(name) == flag && open(value) {
+			if Dashed(name) == flag && open(value) {
 				k.warn(fmt.Sprintf("%s[%s]", path, name), value, "%s", what)
 			}
 		}

@@ -41,12 +41,11 @@ func (s *Store) Pull(ctx context.Context, ref, arch string, progress Progress) e
 	if err != nil {
 		return err
 	}
-	p := pull{Store: s, ref: ref, arch: arch}
-	for _, known := range []lockedImage{pinned.Images[ref], l.Images[ref]} {
-		if p.top == "" {
-			p.top, p.manifest = known.Digest, known.Manifests[arch]
-		}
+	known, is := pinned.Images[ref]
+	if !is {
+		known = l.Images[ref]
 	}
+	p := pull{Store: s, ref: ref, arch: arch, top: known.Digest, manifest: known.Manifests[arch]}
 	if err := p.run(ctx, progress); err != nil {
 		return fmt.Errorf("pulling %s for %s: %w", ref, arch, err)
 	}

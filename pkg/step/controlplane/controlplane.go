@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/templates"
@@ -69,7 +70,7 @@ func APIServer(c *cluster.Cluster, host string, etcd cluster.EtcdEndpoint, etcdC
 	args := apiServerArgs(c, host, etcd)
 	maps.Copy(args, c.APIServerArgs())
 	for flag := range c.Spec.Kubernetes.APIServer.ExtraArgs {
-		if strings.ReplaceAll(flag, "_", "-") == "authorization-config" { // takes the place of flags (pkg/kubeapiserver/options/authorization.go)
+		if config.Dashed(flag) == "authorization-config" { // takes the place of flags (pkg/kubeapiserver/options/authorization.go)
 			delete(args, "authorization-mode")
 		}
 	}
