@@ -1,6 +1,6 @@
-// Package etcd speaks to members of an etcd cluster: it lists them, asks how each is, and moves
-// leadership between them. It reaches a member through a dial function, normally that of the SSH
-// connection to a host, so that the control machine needs no route to etcd.
+// Package etcd speaks to members of an etcd cluster: it lists them, asks how each is, moves
+// leadership between them, and changes who they are. It reaches a member through a dial function,
+// normally that of the SSH connection to a host, so that the control machine needs no route to etcd.
 package etcd
 
 import (
@@ -99,11 +99,7 @@ func (c *Client) Members(ctx context.Context) ([]Member, error) {
 	if err != nil {
 		return nil, c.explain("listing the members of etcd", err)
 	}
-	var all []Member
-	for _, m := range resp.Members {
-		all = append(all, Member{m.ID, human.Line(m.Name), m.PeerURLs, m.ClientURLs, m.IsLearner})
-	}
-	return all, nil
+	return entries(resp.Members), nil
 }
 
 // Status asks the member how it is. That needs no majority.
@@ -162,16 +158,19 @@ func (c *Client) MoveLeader(ctx context.Context, to uint64) error {
 	return c.explain("handing over the leadership of etcd", err)
 }
 
-// explain says where etcd was asked, marks what may pass, and leaves out what gRPC says around the cause.
+// explain says where etcd was asked, marks what may pass, gives the next move, and leaves out what gRPC says around the cause.
 func (c *Client) explain(doing string, err error) error {
 	if err == nil {
 		return nil
 	}
-	msg, passing := err.Error(), false
+	msg, passing, advice := err.Error(), false, ""
 	var known rpctypes.EtcdError
 	switch s, _ := status.FromError(err); {
 	case errors.As(err, &known):
 		passing = known.Code() == codes.Unavailable
+		if why, ok := refusals[known]; ok {
+			msg, advice, passing = why.text, why.advice, why.passing
+		}
 	case errors.Is(err, context.DeadlineExceeded), s.Code() == codes.DeadlineExceeded:
 		msg, passing, err = "no answer in time", true, context.DeadlineExceeded
 	default:
@@ -181,6 +180,9 @@ func (c *Client) explain(doing string, err error) error {
 		msg = strings.TrimPrefix(strings.TrimPrefix(strings.TrimSuffix(cause, `"`), "transport: "), "Error while dialing: ")
 	}
 	err = fmt.Errorf("%s at %s: %w", doing, c.endpoint, said{human.Line(msg), err})
+	if advice != "" {
+		err = fault.Advise(err, advice)
+	}
 	if passing {
 		err = fault.Transient(err)
 	}
