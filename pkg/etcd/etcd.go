@@ -46,6 +46,9 @@ type Member struct {
 	Learner    bool     // it follows, and does not vote
 }
 
+// Started reports whether the member ever told the others its name, as the first thing that it does once it follows.
+func (m Member) Started() bool { return m.Name != "" }
+
 // Status is what a member says of itself.
 type Status struct {
 	ID        uint64
