@@ -146,6 +146,8 @@ func TestSurvey(t *testing.T) {
 		"behind":              {set(1, func(m *etcdtest.Member) { m.Behind = 900 }), 3},
 		"alarm":               {set(1, func(m *etcdtest.Member) { m.Alarm = "NOSPACE" }), 3},
 		"learner":             {set(2, func(m *etcdtest.Member) { m.Learner = true }), 3},
+		"learner asked alone": {set(0, func(m *etcdtest.Member) { m.Learner = true }), 1},
+		"learner with alarm":  {set(2, func(m *etcdtest.Member) { m.Learner, m.Alarm = true, "NOSPACE" }), 3},
 		"not started":         {set(2, func(m *etcdtest.Member) { m.Name, m.Down = "", true }), 2},
 		"removed":             {func(c *three) { c.Remove(c.members[1]) }, 3},
 		"escapes":             {set(1, func(m *etcdtest.Member) { m.Name, m.Version = "\x1b[2Jnode2", "3.6\n" }), 3},
@@ -196,9 +198,10 @@ func TestFit(t *testing.T) {
 		change func(*etcdtest.Member)
 		want   string
 	}{
-		"well":  {func(*etcdtest.Member) {}, ""},
-		"old":   {func(m *etcdtest.Member) { m.Version = "3.5.9" }, `version "3.5.9"`},
-		"alarm": {func(m *etcdtest.Member) { m.Alarm = "CORRUPT" }, "not healthy: alarm CORRUPT"},
+		"well":    {func(*etcdtest.Member) {}, ""},
+		"old":     {func(m *etcdtest.Member) { m.Version = "3.5.9" }, `version "3.5.9"`},
+		"alarm":   {func(m *etcdtest.Member) { m.Alarm = "CORRUPT" }, "not healthy: alarm CORRUPT"},
+		"learner": {func(m *etcdtest.Member) { m.Learner = true }, "a learner, which answers no reads"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newThree(t)

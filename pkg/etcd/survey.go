@@ -54,7 +54,7 @@ func Survey(ctx context.Context, endpoints []Access) View {
 	}
 	if best == nil {
 		for _, a := range answers {
-			view.Errs[a.Endpoint] = a.err
+			view.Errs[a.Endpoint] = cmp.Or(a.err, errors.New("it is a learner, which does not say who the members are"))
 		}
 		return view
 	}
@@ -91,7 +91,7 @@ func side[T, R any](all []T, f func(T) R) []R {
 // answer is what came from one endpoint.
 type answer struct {
 	Access
-	members []Member // nil: none came
+	members []Member // nil: none came, or from a learner
 	status  Status
 	err     error
 }
@@ -109,11 +109,14 @@ func ask(ctx context.Context, at Access) answer {
 	if a.status, a.err = c.Status(ctx); a.err != nil {
 		return a
 	}
+	if a.status.Learner { // which answers nothing else (etcd's isRPCSupportedForLearner)
+		a.err = a.status.wrong()
+		return a
+	}
 	if a.members, a.err = c.Members(ctx); a.err != nil {
 		return a
 	}
-	a.err = a.status.wrong()
-	if a.err == nil && !a.status.Learner { // which answers no reads
+	if a.err = a.status.wrong(); a.err == nil {
 		a.err = c.Health(ctx)
 	}
 	return a
@@ -204,6 +207,16 @@ func (v View) Member(endpoint, name string) *State {
 	return nil
 }
 
+// ByPeer returns the member that the others reach at the URL; nil: there is none.
+func (v View) ByPeer(url string) *State {
+	for i := range v.Members {
+		if m := &v.Members[i]; slices.Contains(m.PeerURLs, url) {
+			return m
+		}
+	}
+	return nil
+}
+
 // Quorum returns how many members that vote are healthy, how many there are, and how many a majority is.
 func (v View) Quorum() (healthy, total, majority int) {
 	for _, m := range v.Members {
@@ -226,6 +239,8 @@ func Fit(ctx context.Context, at Access, least string) error {
 		return fmt.Errorf("not healthy: %w", a.err)
 	case a.err != nil:
 		return a.err
+	case a.status.Learner:
+		return errors.New("a learner, which answers no reads")
 	case err != nil || is.LessThan(version.MustParseSemantic(least)):
 		return fmt.Errorf("version %q", a.status.Version)
 	}

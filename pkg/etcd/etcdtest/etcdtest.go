@@ -1,6 +1,6 @@
 // Package etcdtest is an etcd cluster in memory, for tests: it answers what kubexm asks members, over
 // real gRPC and TLS. Members can be down, lag behind, raise alarms; the one that leads is chosen as
-// the real ones do, by a majority.
+// the real ones do, by a majority. Members come and go as etcd 3.6 allows it, by default (--strict-reconfig-check).
 package etcdtest
 
 import (
@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -31,14 +32,18 @@ type Cluster struct {
 	term    uint64
 	leader  *Member
 	members []*Member
+	removed map[uint64]bool
 	keys    func() []string
 	hidden  bool
+	before  func(change string) error
+	history []done
 }
 
-// Member is a member. Its fields may be set by Cluster.Set alone.
+// Member is a member. Its fields change with time and may be set, or read, by Cluster.Set alone.
 type Member struct {
 	Name      string // empty: it has not started
 	ClientURL string
+	PeerURL   string // the client URL with port 2380, where nothing else was said
 	Down      bool
 	Behind    uint64 // entries of the log that it lacks
 	Alarm     string // NOSPACE, CORRUPT; empty: none
@@ -48,39 +53,53 @@ type Member struct {
 
 	id      uint64
 	cluster *Cluster
+	since   time.Time // when its process came up; the zero time: long ago
 	conns   map[net.Conn]bool
 }
 
 // New returns a cluster without members.
-func New() *Cluster { return &Cluster{id: 7, next: 1, index: 100000} }
+func New() *Cluster { return &Cluster{id: 7, next: 1, index: 100000, removed: map[uint64]bool{}} }
 
-// Add adds a member that serves clients at a URL.
+// Add adds a member that votes and serves clients at a URL, as if the cluster had begun with it.
 func (c *Cluster) Add(name, clientURL string) *Member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m := &Member{Name: name, ClientURL: clientURL, Version: "3.6.4", Size: 20 << 20, id: c.next, cluster: c, conns: map[net.Conn]bool{}}
-	c.next++
+	m := c.member()
+	m.Name, m.ClientURL, m.PeerURL = name, clientURL, strings.Replace(clientURL, ":2379", ":2380", 1)
 	c.members = append(c.members, m)
 	c.elect()
 	return m
 }
 
-// Remove takes a member out of the list.
+// member makes one with an ID of its own.
+func (c *Cluster) member() *Member {
+	m := &Member{Version: "3.6.4", Size: 20 << 20, id: c.next, cluster: c, conns: map[net.Conn]bool{}}
+	c.next++
+	return m
+}
+
+// Remove takes a member out of the list, and lets its process run.
 func (c *Cluster) Remove(m *Member) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.members = slices.DeleteFunc(c.members, func(other *Member) bool { return other == m })
+	c.drop(m)
 	m.hangUp()
 	c.elect()
 }
 
-// Set changes a member. One that goes down ends its connections.
+// Set changes a member. One that goes down ends its connections; one that is down and was removed stays down.
 func (c *Cluster) Set(m *Member, change func(*Member)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	down := m.Down
 	change(m)
+	if down && c.removed[m.id] {
+		m.Down = true
+	}
 	if m.Down {
 		m.hangUp()
+	} else if down {
+		m.since = time.Now()
 	}
 	c.elect()
 }
@@ -146,7 +165,7 @@ func (c *Cluster) elect() {
 	switch {
 	case up <= voters/2:
 		c.leader = nil
-	case c.leader == nil || c.leader.Down || !slices.Contains(c.members, c.leader):
+	case c.leader == nil || c.leader.Down || c.leader.Learner || !slices.Contains(c.members, c.leader):
 		c.leader = first
 		c.term++
 	}
@@ -161,7 +180,7 @@ func (m *Member) Dial(conf *tls.Config) (net.Conn, error) {
 	}
 	near, far := net.Pipe()
 	m.conns[far] = true
-	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(conf)))
+	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(conf)), grpc.UnaryInterceptor(m.answers))
 	pb.RegisterClusterServer(server, clusterService{m: m})
 	pb.RegisterMaintenanceServer(server, maintenanceService{m: m})
 	pb.RegisterKVServer(server, kvService{m: m})
@@ -170,6 +189,21 @@ func (m *Member) Dial(conf *tls.Config) (net.Conn, error) {
 	close(l.conn)
 	go func() { _ = server.Serve(l) }() // ends at once; the connection lives on
 	return near, nil
+}
+
+// answers refuses what a learner does not answer (etcdserver/api/v3rpc/util.go, isRPCSupportedForLearner).
+func (m *Member) answers(ctx context.Context, req any, _ *grpc.UnaryServerInfo, answer grpc.UnaryHandler) (any, error) {
+	m.cluster.mu.Lock()
+	learner := m.Learner
+	m.cluster.mu.Unlock()
+	_, answered := req.(*pb.StatusRequest)
+	if read, ok := req.(*pb.RangeRequest); ok {
+		answered = read.Serializable
+	}
+	if learner && !answered {
+		return nil, rpctypes.ErrGRPCNotSupportedForLearner
+	}
+	return answer(ctx, req)
 }
 
 // listener has one connection.
@@ -199,15 +233,22 @@ func (s clusterService) MemberList(_ context.Context, r *pb.MemberListRequest) (
 	if r.Linearizable && c.leader == nil {
 		return nil, rpctypes.ErrGRPCTimeout
 	}
-	resp := &pb.MemberListResponse{Header: s.m.header()}
+	return &pb.MemberListResponse{Header: s.m.header(), Members: c.list()}, nil
+}
+
+func (c *Cluster) list() (all []*pb.Member) {
 	for _, m := range c.members {
-		one := &pb.Member{ID: m.id, Name: m.Name, PeerURLs: []string{strings.Replace(m.ClientURL, ":2379", ":2380", 1)}, IsLearner: m.Learner}
-		if m.Name != "" {
-			one.ClientURLs = []string{m.ClientURL}
-		}
-		resp.Members = append(resp.Members, one)
+		all = append(all, m.entry())
 	}
-	return resp, nil
+	return all
+}
+
+func (m *Member) entry() *pb.Member {
+	e := &pb.Member{ID: m.id, Name: m.Name, PeerURLs: []string{m.PeerURL}, IsLearner: m.Learner}
+	if m.Name != "" {
+		e.ClientURLs = []string{m.ClientURL}
+	}
+	return e
 }
 
 type maintenanceService struct {
@@ -268,8 +309,6 @@ func (s kvService) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeRespon
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case s.m.Learner:
-		return nil, rpctypes.ErrGRPCNotSupportedForLearner
 	case !r.Serializable && c.leader == nil:
 		return nil, rpctypes.ErrGRPCTimeout
 	case c.hidden:
