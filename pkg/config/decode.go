@@ -25,6 +25,7 @@ const (
 // decoder sets Go values from YAML nodes and collects what does not fit. A part
 // that does not fit is left out, so that the rest can still be validated.
 type decoder struct {
+	root    *yaml.Node
 	lines   map[string]int  // line of each path that is written
 	dropped map[string]bool // paths of what was left out
 	errs    Errors

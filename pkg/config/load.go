@@ -144,7 +144,8 @@ func decode(data []byte) (*v1alpha1.Cluster, *decoder) {
 		d.errs = append(d.errs, syntaxError(err, data))
 	}
 	c := &v1alpha1.Cluster{}
-	d.value(doc.Content[0], reflect.ValueOf(c).Elem(), "", field{})
+	d.root = doc.Content[0]
+	d.value(d.root, reflect.ValueOf(c).Elem(), "", field{})
 	if d.dropped[""] {
 		return nil, d
 	}

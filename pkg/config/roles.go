@@ -25,7 +25,7 @@ func expand(entry string) ([]string, error) {
 	}
 	from, _ := strconv.Atoi(m[2])
 	to, _ := strconv.Atoi(m[3])
-	if from > to || to-from >= 10_000 {
+	if from > to || to-from >= 10_000 || len(m[2]) > 9 || len(m[3]) > 9 { // more digits than any number of hosts has
 		return nil, fmt.Errorf("a range goes upwards over at most 10000 hosts, like node[1:3]")
 	}
 	width := 0
@@ -68,8 +68,7 @@ func resolveRoles(s *v1alpha1.Spec) {
 			}
 		}
 	}
-	stacked := s.Etcd.Type == v1alpha1.TypeKubeadm && len(s.RoleGroups.Etcd) == 0 &&
-		!slices.ContainsFunc(s.Hosts, func(h v1alpha1.Host) bool { return h.Is(v1alpha1.RoleEtcd) })
+	stacked := stacked(s)
 	for i := range s.Hosts {
 		h, roles := &s.Hosts[i], []v1alpha1.Role(nil)
 		for _, g := range groupsOf(s.RoleGroups) {
@@ -79,4 +78,10 @@ func resolveRoles(s *v1alpha1.Spec) {
 		}
 		h.Roles = roles
 	}
+}
+
+// stacked reports whether the masters have the role etcd without its being written.
+func stacked(s *v1alpha1.Spec) bool {
+	return s.Etcd.Type == v1alpha1.TypeKubeadm && len(s.RoleGroups.Etcd) == 0 &&
+		!slices.ContainsFunc(s.Hosts, func(h v1alpha1.Host) bool { return h.Is(v1alpha1.RoleEtcd) })
 }
