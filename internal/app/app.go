@@ -50,10 +50,11 @@ type Request struct {
 	Resume        bool
 	NoRollBack    bool
 	Rollback      engine.Rollback // when a step fails; "": RollbackHost
-	Force         bool            // delete: also without the cluster's keys, and without machines that cannot be reached
+	Force         bool            // delete: also without the cluster's keys, and without machines that cannot be reached; apply: these machines leave the cluster, pods and data on those that leave may be lost
 	SkipPreflight []string        // names of checks
 	HostKeys      string          // what to do with machines whose host keys are not known: ask, accept-new, strict; empty: as configured
 	Debug         bool            // every command on hosts is logged
+	Edit          *config.Edit    // apply: of the hosts of the configuration, before anything else; nil: none
 	AllowMissing  bool            // create, plan, apply, preflight: without hosts that cannot be reached, where the others can do without them
 }
 
@@ -161,14 +162,17 @@ type document struct {
 
 // read is Config that also returns where the configuration comes from.
 func (u *use) read() (d document, conf *v1alpha1.Cluster, err error) {
-	if d, err = u.document(); err != nil {
+	if d, err = u.document(); err == nil && u.Edit != nil {
+		d, err = u.edited(d)
+	}
+	if err != nil {
 		return d, nil, err
 	}
 	var warnings config.Errors
 	switch {
 	case d.given == nil:
 		conf, warnings, err = config.Load(d.file)
-	case u.File == "-" && u.Revision == "":
+	case u.File == "-" && u.Revision == "", u.Edit != nil:
 		conf, warnings, err = config.Parse(d.file, d.given)
 	default:
 		conf, warnings, err = config.ParseRecorded(d.file, d.given)
@@ -247,6 +251,18 @@ type session struct {
 	document
 	config *v1alpha1.Cluster
 	dir    string // of the cluster on the control machine
+	leaves []leaver
+}
+
+// machines are the hosts of the configuration, and those that leave the cluster.
+func (s *session) machines() (all []*v1alpha1.Host) {
+	for i := range s.config.Spec.Hosts {
+		all = append(all, &s.config.Spec.Hosts[i])
+	}
+	for i := range s.leaves {
+		all = append(all, &s.leaves[i].Host)
+	}
+	return all
 }
 
 // open loads the configuration. It asks no host.

@@ -46,6 +46,7 @@ type Proposal struct {
 	Restarts []Restart      `json:"restarts,omitempty"`
 	Away     string         `json:"away,omitempty"` // for how long the API may be away, and for whom; empty: not at all
 	Missing  []string       `json:"missing,omitempty"`
+	Leaving  []string       `json:"leaving,omitempty"` // hosts that leave the cluster
 	Revision string         `json:"revision,omitempty"` // the run to whose configuration it goes back
 	File     string         `json:"file,omitempty"`     // that then gets the text of that configuration
 	Hash     string         `json:"hash"`               // of all that, and of what was observed
@@ -134,7 +135,7 @@ func (s *site) bring(ctx context.Context, name string, saved *Proposal, built bo
 	if err != nil {
 		return nil, err
 	}
-	if len(p.Restarts) > 0 && (complete || name == "apply") && !s.DryRun {
+	if len(p.Restarts)+len(p.Leaving) > 0 && (complete || name == "apply") && !s.DryRun {
 		if s.MayRestart == nil {
 			return nil, errUnasked
 		}
@@ -179,7 +180,10 @@ func (s *site) propose(ctx context.Context) (*Proposal, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proposal{Cluster: s.config.Metadata.Name, ID: s.cluster.ID(), Missing: s.cluster.Missing(), Revision: s.Revision, File: s.back, Changes: []FieldChange{}, Steps: []ProposedStep{}}
+	p := &Proposal{Cluster: s.config.Metadata.Name, ID: s.cluster.ID(), Missing: s.cluster.Missing(), Leaving: s.cluster.Leaving(), Revision: s.Revision, Changes: []FieldChange{}, Steps: []ProposedStep{}}
+	if s.Edit == nil {
+		p.File = s.back
+	}
 	changes, err := s.changes()
 	if err != nil {
 		return nil, err
@@ -234,7 +238,7 @@ func (s *site) drainable(ctx context.Context) error {
 		asks.Go(func() error {
 			client, err := step.Kube(s.hosts[plan.API], s.cluster.AnyAPI())
 			if err == nil {
-				_, err = client.Evictable(kube.Impatient(ctx), h)
+				_, err = client.Evictable(kube.Impatient(ctx), h, false)
 			}
 			if !fault.IsTransient(err) { // the drain itself asks again
 				all[i] = err

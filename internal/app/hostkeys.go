@@ -44,8 +44,7 @@ type stranger struct {
 // meet finds the machines whose host keys are not known, and asks whether they are the right ones where it is to: bastions first, as others are
 // reached by way of them. A machine that is not trusted is refused when it is connected.
 func (f *fleet) meet(ctx context.Context) (bastions, hosts []stranger) {
-	for i := range f.of.config.Spec.Hosts {
-		h := &f.of.config.Spec.Hosts[i]
+	for _, h := range f.of.machines() {
 		policy := f.of.hostKeys(h.Connection)
 		host := stranger{f.toHost(h, f.of.knownHosts()), policy, nil}
 		if h.Bastion != nil {

@@ -119,9 +119,9 @@ func (f *fleet) tellMissing() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var missing []string
-	for i := range f.of.config.Spec.Hosts {
-		if name := f.of.config.Spec.Hosts[i].Name; f.hosts[name] == nil {
-			missing = append(missing, name)
+	for _, h := range f.of.machines() {
+		if f.hosts[h.Name] == nil {
+			missing = append(missing, h.Name)
 		}
 	}
 	f.of.notice("still waiting for an answer from %s", human.Names(missing, 10))
@@ -135,8 +135,8 @@ const patience = time.Minute
 func (f *fleet) gather(ctx context.Context) (facts map[string]*runner.Facts, failed []*HostError) {
 	facts = map[string]*runner.Facts{}
 	failed = f.eachConnected(ctx, patience, func(ctx context.Context, r *runner.Runner) error {
-		hosts := f.of.config.Spec.Hosts
-		h := &hosts[slices.IndexFunc(hosts, func(h v1alpha1.Host) bool { return h.Name == r.Host })]
+		hosts := f.of.machines()
+		h := hosts[slices.IndexFunc(hosts, func(h *v1alpha1.Host) bool { return h.Name == r.Host })]
 		is, err := r.Facts(ctx, cluster.DataDirs(&f.of.config.Spec, h)...)
 		if err != nil {
 			return err
@@ -172,11 +172,11 @@ func (f *fleet) eachConnected(ctx context.Context, most time.Duration, ask func(
 // each calls ask for all hosts at once and returns those that failed, in their order.
 func (f *fleet) each(ask func(h *v1alpha1.Host) error) []*HostError {
 	var group errgroup.Group
-	errs := make([]*HostError, len(f.of.config.Spec.Hosts))
+	hosts := f.of.machines()
+	errs := make([]*HostError, len(hosts))
 	group.SetLimit(connecting)
-	for i := range f.of.config.Spec.Hosts {
+	for i, h := range hosts {
 		group.Go(func() error {
-			h := &f.of.config.Spec.Hosts[i]
 			caught := func() (err error) { defer fault.Caught(&err); return ask(h) }
 			if err := caught(); err != nil {
 				errs[i] = &HostError{h.Name, err}

@@ -19,7 +19,7 @@ func (apiPlace) Exec(context.Context, connector.Cmd) error {
 
 func (p apiPlace) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, _, _ := net.SplitHostPort(address)
-	for _, m := range p.cluster.Masters() {
+	for _, m := range append(p.cluster.Masters(), p.cluster.FormerMasters()...) {
 		if r := p.hosts[m]; r != nil && p.cluster.IP(m) == host {
 			return r.Dial(ctx, network, address)
 		}

@@ -8,13 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/plan"
-	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/step/cleanup"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
@@ -184,11 +184,10 @@ func (p *records) touched() (cleaned map[string]bool, err error) {
 		if err != nil {
 			break
 		}
-		last := p.cleaning(r)
 		err = p.Events(r, 0, func(_ int64, ev engine.Event) error {
 			switch {
 			case ev.Host == plan.Control || ev.Host == plan.API:
-			case last[ev.Node] && ev.Status != engine.Skipped:
+			case cleans(ev) && ev.Status != engine.Skipped:
 				cleaned[ev.Host] = true
 			case ev.Status == engine.Changed || ev.Status == engine.Failed:
 				cleaned[ev.Host] = false
@@ -199,23 +198,9 @@ func (p *records) touched() (cleaned map[string]bool, err error) {
 	return cleaned, err
 }
 
-// cleaning are the nodes of a run that put a host back to what it was. Where an older version lost the plan of the run
-// there are none, and its hosts count as not cleaned.
-func (p *records) cleaning(r store.Run) map[plan.ID]bool {
-	nodes := map[plan.ID]bool{}
-	if r.Pipeline != "delete" {
-		return nodes
-	}
-	graph, err := p.Graph(r)
-	if err != nil {
-		return nodes
-	}
-	for i := range graph.Nodes {
-		if n := &graph.Nodes[i]; n.Kind == step.Kind(cleanup.Restored{}) {
-			nodes[n.ID] = true
-		}
-	}
-	return nodes
+// cleans reports whether an event is of the step that puts a host back to what it was.
+func cleans(ev engine.Event) bool {
+	return strings.HasSuffix(string(ev.Node), "/"+strings.ReplaceAll(cleanup.Restored{}.String(), " ", "-")+"@"+ev.Host)
 }
 
 // locked reports whether somebody works on the cluster.

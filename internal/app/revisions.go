@@ -157,6 +157,13 @@ func (s *session) writeBack() error {
 	if err == nil && bytes.Equal(was, s.given) {
 		return nil
 	}
+	if err == nil && s.Edit != nil { // which is the user's own, and small
+		if err = durable.Write(file, s.given); err != nil {
+			return fmt.Errorf("writing the configuration: %w", err)
+		}
+		s.notice("%s is updated", s.back)
+		return nil
+	}
 	kept := file + "." + time.Now().UTC().Format("20060102T150405.000Z")
 	if err == nil {
 		err = durable.Write(kept, was)

@@ -110,6 +110,9 @@ func (w *work) enter(ctx context.Context, pipe string, built bool) (*site, error
 	if err := w.checkUnchanged(refused); err != nil {
 		return nil, err
 	}
+	if err := w.findLeavers(ctx); err != nil {
+		return nil, err
+	}
 	if w.Resume {
 		if err := cmp.Or(w.checkUnfinished(pipe), w.sameConfig()); err != nil {
 			return nil, err
@@ -138,6 +141,10 @@ func (w *work) connect(ctx context.Context, exclusive, built bool) (_ *site, err
 		return nil, errors.Join(joined(failed), err)
 	}
 	s.observe(ctx) // what is left out depends on it
+	failed, err = s.giveUp(failed)
+	if err != nil {
+		return nil, err
+	}
 	needed, err := s.leaveOut(failed)
 	for _, e := range failed {
 		if slices.Contains(s.cluster.Missing(), e.Host) {
@@ -165,9 +172,15 @@ func (w *work) reach(ctx context.Context, exclusive bool, src v1alpha1.Source) (
 			s.notice(unkept, err)
 		}
 	}
-	s.cluster, err = w.planning(facts, src)
+	if s.cluster, err = w.planning(facts, src); err != nil {
+		return nil, failed, err
+	}
+	s.cluster.Forced = w.Force
+	for _, l := range w.leaves {
+		s.cluster.Leave(l.Host)
+	}
 	s.hosts[plan.API] = runner.New(plan.API, apiPlace{s})
-	return s, failed, err
+	return s, failed, nil
 }
 
 // unkept is the notice of facts that cannot be recorded.
@@ -221,7 +234,7 @@ func (a *App) Delete(ctx context.Context, r Request, o Observer) (*Result, error
 		return nil, err
 	}
 	defer w.close()
-	if err := w.checkUnchanged(erased); err != nil {
+	if err := cmp.Or(w.checkUnchanged(erased), w.findLeavers(ctx)); err != nil {
 		return nil, err
 	}
 	s, failed, err := w.reach(ctx, !r.DryRun, v1alpha1.Source{Offline: true})
@@ -352,7 +365,10 @@ func (s *site) runSeen(ctx context.Context, name string, graph *plan.ExecutionGr
 		ctx = kube.Impatient(ctx) // a cluster that is not there yet is no trouble
 	}
 	if !s.DryRun {
-		if rec, err = s.record(name, graph, res.Missing); err != nil {
+		if err = s.keepLeavers(); err == nil {
+			rec, err = s.record(name, graph, res.Missing)
+		}
+		if err != nil {
 			return nil, err
 		}
 		res.Run, res.Log = rec.ID, s.logFile(rec.Run)
@@ -382,6 +398,9 @@ func (s *site) runSeen(ctx context.Context, name string, graph *plan.ExecutionGr
 	}
 	if rec != nil {
 		err = errors.Join(err, rec.finish(res, err))
+	}
+	if rec != nil && err == nil {
+		err = s.farewell()
 	}
 	return res, err
 }

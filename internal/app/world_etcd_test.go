@@ -3,6 +3,7 @@ package app_test
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -108,20 +110,40 @@ func (w *world) etcd(h *runnertest.Host) error {
 		_, ok := member.Get(data)
 		kept = kept || ok
 	}
-	h.Put(data, "objects", 0o600)
+	_, own := h.Get(data)
 	if !kept || w.api == nil {
 		w.api = kubetest.New()
 		w.etcds, w.members = etcdtest.New(), map[string]*etcdtest.Member{}
 	}
 	at, member := addresses[h.Name]+":2379", w.members[h.Name]
-	if member == nil {
+	boot, _ := h.Get("/etc/etcd/bootstrap.env")
+	var err error
+	switch {
+	case own && member != nil:
+		err = w.etcds.Restart(member)
+	case strings.Contains(boot, "STATE=existing"):
+		var peers []string
+		for _, m := range initial.FindAllStringSubmatch(boot, -1) {
+			peers = append(peers, m[1])
+		}
+		member, err = w.etcds.Start("https://"+addresses[h.Name]+":2380", h.Name, "https://"+at, peers...)
+	case member != nil && kept && !w.etcds.Removed(member.ID()):
+		err = errors.New("member has already been bootstrapped")
+	default: // a member from the beginning, or one that kubeadm adds
 		member = w.etcds.Add(h.Name, "https://"+at)
-		w.members[h.Name] = member
 	}
+	if err != nil {
+		return err
+	}
+	h.Put(data, "objects", 0o600)
+	w.members[h.Name] = member
 	w.etcds.Set(member, func(m *etcdtest.Member) { m.Down = false })
 	w.serveAt(at, func() (net.Conn, error) { return member.Dial(conf) })
 	return nil
 }
+
+// initial matches the peers that a member begins with.
+var initial = regexp.MustCompile(`(?:=|,)\w+=(https://[0-9.:]+)`)
 
 // etcdDown ends the member of a host.
 func (w *world) etcdDown(h *runnertest.Host) {

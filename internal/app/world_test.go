@@ -60,7 +60,7 @@ type world struct {
 }
 
 var addresses = map[string]string{
-	"node1": "10.0.0.11", "node2": "10.0.0.12", "node3": "10.0.0.13", "node4": "10.0.0.14", "lb1": "10.0.0.21", "lb2": "10.0.0.22",
+	"node1": "10.0.0.11", "node2": "10.0.0.12", "node3": "10.0.0.13", "node4": "10.0.0.14", "node5": "10.0.0.15", "node6": "10.0.0.16", "lb1": "10.0.0.21", "lb2": "10.0.0.22",
 }
 
 // vip is the address that load balancers share.
@@ -190,7 +190,14 @@ func (w *world) programs(h *runnertest.Host) {
 		unit := "kubexm-port-" + port
 		h.OnStart[unit+".service"], h.OnStop[unit+".service"] = w.forward(unit), func(h *runnertest.Host) { w.close(h, unit) }
 	}
-	h.InitConfig = func() string { text, _ := w.hosts["node1"].Get("/var/lib/kubexm/kubeadm.yaml"); return text }
+	h.InitConfig = func() (text string) { // what kubeadm keeps in the cluster
+		for _, name := range slices.Sorted(maps.Keys(w.hosts)) {
+			if text, _ = w.hosts[name].Get("/var/lib/kubexm/kubeadm.yaml"); text != "" && name != h.Name {
+				break
+			}
+		}
+		return text
+	}
 	h.Programs["kubeadm"] = func(c *runnertest.Call) int { return w.kubeadm(c, kubeadm) }
 }
 
@@ -211,17 +218,26 @@ func (w *world) kubeadm(c *runnertest.Call, run runnertest.Command) int {
 	return status
 }
 
+// serverOf is the server of a kubeconfig.
+var serverOf = regexp.MustCompile(`server: https://(.*):(\d+)`)
+
 // mayJoin looks for what a join needs: an API server, the node's certificate where
 // kubeadm and where the kubelet looks, and no node of that name.
 func (w *world) mayJoin(h *runnertest.Host) error {
 	key := regexp.MustCompile(`(?m)^ +client-key-data: (.*)$`)
 	conf, _ := h.Get("/etc/kubernetes/discovery.conf")
 	pem, _ := h.Get("/var/lib/kubelet/pki/kubelet-client-current.pem")
+	to := serverOf.FindStringSubmatch(conf)
+	if to == nil {
+		return errors.New("the discovery file has no server")
+	}
+	if conn, err := w.named(h, to[1], to[2]); err != nil {
+		return fmt.Errorf("dial tcp: %w", err)
+	} else {
+		conn.Close()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.servers["node1"] == nil { // where the name of the endpoint leads until then
-		return errors.New("dial tcp: connection refused")
-	}
 	for _, o := range w.api.Objects() {
 		if o.GetKind() == "Node" && o.GetName() == h.Name {
 			return fmt.Errorf("a Node with name %q and status \"Ready\" already exists in the cluster", h.Name)

@@ -48,6 +48,7 @@ text cannot be restored once another one is applied.`,
 	}
 	format := p.createFlags(cmd)
 	p.revisionFlag(cmd)
+	cmd.Flags().BoolVar(&p.request.Force, "force", false, "hosts that leave may be out of reach, and pods and data on them may be lost")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var saved *app.Proposal
 		if len(args) > 0 {
@@ -75,7 +76,7 @@ func (p *program) mayRestart(ctx context.Context, what *app.Proposal) error {
 	case p.yes:
 		return nil
 	case !terminal(p.in):
-		err := fmt.Errorf("applying this to cluster %s restarts services (%s), and there is no terminal to ask on", what.Cluster, restarts(what))
+		err := fmt.Errorf("applying this to cluster %s %s, and there is no terminal to ask on", what.Cluster, interrupts(what))
 		return usage(fault.Advise(err, "see what would change with: kubexm plan apply; then add --yes"))
 	}
 	if err := p.writeProposal(p.err, what, false); err != nil {
@@ -174,10 +175,25 @@ func (p *program) writeProposal(to io.Writer, what *app.Proposal, diff bool) err
 	if what.Away != "" {
 		fmt.Fprintf(w, "The API may be unavailable %s.\n", what.Away)
 	}
+	if len(what.Leaving) > 0 {
+		fmt.Fprintf(w, "Leave the cluster, and are cleaned: %s.\n", human.Names(what.Leaving, 10))
+	}
 	if len(what.Missing) > 0 {
 		fmt.Fprintf(w, "Left out because they cannot be reached: %s.\n", human.Names(what.Missing, 10))
 	}
 	return w.Flush()
+}
+
+// interrupts says what cannot be taken back.
+func interrupts(what *app.Proposal) string {
+	var all []string
+	if len(what.Leaving) > 0 {
+		all = append(all, "takes "+human.Names(what.Leaving, 10)+" out of it")
+	}
+	if len(what.Restarts) > 0 {
+		all = append(all, "restarts services ("+restarts(what)+")")
+	}
+	return strings.Join(all, " and ")
 }
 
 // restarts lists what is restarted, and where.

@@ -92,7 +92,7 @@ Where no machine at all can be reached, which may be no more than a broken netwo
 			return p.app.Delete(ctx, r, o)
 		})
 	}
-	group := p.group("delete", "Delete a cluster from its machines", cmd)
+	group := p.group("delete", "Delete a cluster, or machines of one", cmd, p.deleteNodeCommand())
 	group.GroupID = groupCluster
 	return group
 }

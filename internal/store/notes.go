@@ -14,6 +14,7 @@ const (
 	noteFacts     = "facts"
 	noteInventory = "inventory"
 	noteBuilt     = "built"
+	noteDeparted  = "departed"
 )
 
 // notes reads all values of a kind, by name.
@@ -73,6 +74,22 @@ func (d *database) KeepInventory(host string, items []string) error {
 			return note(tx, noteInventory, host, items)
 		}
 		_, err := tx.Exec("DELETE FROM note WHERE kind = ? AND name = ?", noteInventory, host)
+		return err
+	}))
+}
+
+// Departed implements Hosts.
+func (d *database) Departed() (map[string]Departed, error) {
+	return notes[Departed](d, "reading which hosts leave", noteDeparted)
+}
+
+// KeepDeparted implements Hosts.
+func (d *database) KeepDeparted(host string, is *Departed) error {
+	return d.fail("noting that host "+host+" leaves", d.update(func(tx *sql.Tx) error {
+		if is != nil {
+			return note(tx, noteDeparted, host, is)
+		}
+		_, err := tx.Exec("DELETE FROM note WHERE kind = ? AND name = ?", noteDeparted, host)
 		return err
 	}))
 }

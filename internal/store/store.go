@@ -60,6 +60,11 @@ type Hosts interface {
 	Inventory() (map[string][]string, error)
 	// KeepInventory replaces the inventory of a host; an empty one is removed.
 	KeepInventory(host string, items []string) error
+	// Departed returns the hosts that the configuration has no more and that were not cleaned yet, by name.
+	Departed() (map[string]Departed, error)
+	// KeepDeparted replaces what is known of a host that the configuration has no more; nil: it is none of the cluster's any more, or again one that it
+	// has.
+	KeepDeparted(host string, d *Departed) error
 	// Built lists the directories that builds have written.
 	Built() ([]string, error)
 	// KeepBuilt replaces that list.
@@ -97,6 +102,14 @@ type Revision struct {
 	Given    []byte `json:"-"` // text of the file; nil: it was secret, and the cluster has another configuration by now
 	Secret   bool   `json:"-"` // Given holds secrets
 	Resolved []byte `json:"-"` // with all defaults, without secrets; empty: lost by an older version
+}
+
+// Departed is a host that the configuration has no more.
+type Departed struct {
+	Given     []byte    `json:"given"`               // text of the last configuration that had it: how to log in there
+	Lost      bool      `json:"lost,omitempty"`      // it was given up without being reached; nobody waits for it
+	MachineID string    `json:"machineID,omitempty"` // by which it is known should it come back
+	Since     time.Time `json:"since"`
 }
 
 // Held is a lease that somebody has.

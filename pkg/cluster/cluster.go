@@ -35,9 +35,11 @@ type Cluster struct {
 	Certs    *pki.Store
 	Observed Observed        // how the cluster was found; nobody has looked: its zero value
 	Versions config.Versions // of the parts that the configuration does not name
+	Forced   bool            // hosts that leave go although pods or data on them are lost
 
 	hosts     map[string]*v1alpha1.Host // by name
 	missing   []string                  // hosts that are left out
+	leaving   []string                  // hosts that leave the cluster
 	proxyMode func() string             // looks at all hosts once
 	former    func() []int              // so does it
 	recorded  func() (string, error)    // the ID that the cluster had before, read once; empty: it was not made

@@ -220,7 +220,7 @@ func (c *Cluster) apiMasters() (all []string) {
 		return []string{c.FirstMaster()}
 	}
 	fresh, live := c.SplitMasters()
-	for _, m := range slices.Concat(c.Observed.AnyAPI(), live, fresh) {
+	for _, m := range slices.Concat(c.Observed.AnyAPI(), live, c.FormerMasters(), fresh) {
 		if !slices.Contains(all, m) && !slices.Contains(c.missing, m) {
 			all = append(all, m)
 		}

@@ -40,6 +40,7 @@ type EtcdMember struct {
 	Stopped bool   `json:"stopped,omitempty"` // it takes no part: it refuses connections, or finds no leader; one that only does not answer may
 	Leader  bool   `json:"leader,omitempty"`
 	Learner bool   `json:"learner,omitempty"` // it does not vote
+	Started bool   `json:"started,omitempty"` // it has served clients
 	Version string `json:"version,omitempty"` // "3.6.4"
 	DBSize  int64  `json:"dbSize,omitempty"`  // bytes
 	Behind  uint64 `json:"behind,omitempty"`  // entries of the log that it has yet to get
@@ -169,7 +170,13 @@ func (c *Cluster) split(hosts []string, lives func(*runner.Facts) bool) (fresh, 
 
 // SplitMasters tells masters that are none yet from those that are.
 func (c *Cluster) SplitMasters() (fresh, live []string) {
-	return c.Split(c.mark("kube-apiserver"), c.Masters())
+	return c.split(c.Masters(), c.isMaster)
+}
+
+// isMaster tells a master from a worker, also where somebody has removed its API server.
+func (c *Cluster) isMaster(f *runner.Facts) bool {
+	const madeLast = "/etc/kubernetes/admin.conf"
+	return f.Runs(c.mark("kube-apiserver")) && (!c.Kubeadm() || f.Runs("kube-apiserver") || slices.Contains(f.Leftovers, madeLast))
 }
 
 // SplitNodes tells hosts that are no nodes yet from those that are, also where the kubelet has been stopped for a while.
@@ -331,10 +338,10 @@ func (c *Cluster) SharedBefore(host string) string {
 	return at
 }
 
-// Lives reports whether the cluster runs: whether some master is one.
+// Lives reports whether the cluster runs: whether some master is one, or was it until now.
 func (c *Cluster) Lives() bool {
 	_, live := c.SplitMasters()
-	return live != nil
+	return live != nil || c.FormerMasters() != nil
 }
 
 // EtcdAccess is how kubexm reaches the member of etcd on a host, from any host of the control plane: kubexm's own
@@ -356,4 +363,9 @@ func (c *Cluster) EtcdAccess(host string) etcd.Access {
 			return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: []tls.Certificate{*client.TLS()}}, nil
 		},
 	}
+}
+
+// PeerURL is where the member of etcd on a host serves the others.
+func (c *Cluster) PeerURL(host string) string {
+	return "https://" + net.JoinHostPort(c.IP(host), "2380")
 }

@@ -88,3 +88,9 @@ func (v View) broken(except uint64) (names []string) {
 	}
 	return names
 }
+
+// Count says how many members vote and how many of them are healthy, for people.
+func (v View) Count() string {
+	healthy, total, _ := v.Quorum()
+	return count(healthy, total)
+}

@@ -38,13 +38,13 @@ func (c *Client) Cordon(ctx context.Context, node string, cordoned bool) error {
 }
 
 // Evictable returns the pods that Drain evicts from a node, as namespace/name. Those of DaemonSets, static ones and those that have
-// ended stay; pods that nothing would start elsewhere are an error.
-func (c *Client) Evictable(ctx context.Context, node string) (names []string, err error) {
+// ended stay; pods that nothing would start elsewhere are an error, unless they may be lost.
+func (c *Client) Evictable(ctx context.Context, node string, lose bool) (names []string, err error) {
 	pods, err := c.evictable(ctx, node)
 	var lone []string
 	for _, p := range pods {
 		names = append(names, p.Namespace+"/"+p.Name)
-		if metav1.GetControllerOf(&p) == nil {
+		if !lose && metav1.GetControllerOf(&p) == nil {
 			lone = append(lone, p.Namespace+"/"+p.Name)
 		}
 	}
@@ -73,6 +73,24 @@ func (c *Client) evictable(ctx context.Context, node string) (pods []corev1.Pod,
 		return nil
 	})
 	return pods, err
+}
+
+// DeletePods deletes the pods that Drain would evict from a node, whatever disruption budgets say, and does not wait for them.
+func (c *Client) DeletePods(ctx context.Context, node string) error {
+	pods, err := c.evictable(ctx, node)
+	for _, p := range pods {
+		err = c.retry(ctx, "deleting "+p.Namespace+"/"+p.Name, func(ctx context.Context) error {
+			err := c.Typed.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID}})
+			if absent(err) || apierrors.IsConflict(err) {
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // Drain evicts the pods of a node and waits until they have ended. What disruption budgets do not let go is asked again until ctx

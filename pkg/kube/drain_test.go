@@ -45,7 +45,7 @@ func TestDrain(t *testing.T) {
 	if is, err := c.Cordoned(ctx, "node1"); err != nil || !is {
 		t.Errorf("cordoned: %t, %v", is, err)
 	}
-	if names, err := c.Evictable(ctx, "node1"); err != nil || !slices.Equal(names, []string{"default/kept", "default/web"}) {
+	if names, err := c.Evictable(ctx, "node1", false); err != nil || !slices.Equal(names, []string{"default/kept", "default/web"}) {
 		t.Errorf("evictable: %v, %v", names, err)
 	}
 	if err := c.Drain(ctx, "node1"); err != nil {
@@ -62,7 +62,7 @@ func TestDrain(t *testing.T) {
 	}
 
 	onNode(t, server, "lone -")
-	if _, err := c.Evictable(ctx, "node1"); err == nil || !strings.Contains(err.Error(), "on another node: default/lone") {
+	if _, err := c.Evictable(ctx, "node1", false); err == nil || !strings.Contains(err.Error(), "on another node: default/lone") {
 		t.Errorf("a pod without an owner: %v", err)
 	}
 	server.Budget = func(string) bool { return false }

@@ -77,7 +77,7 @@ func LiveControlPlane(c *cluster.Cluster, downloads, pushed *plan.Gate) plan.Par
 		}
 	}
 	etcd := control(downloads.Holds(task.Etcd(c)))
-	return plan.Module{Parts: []plan.Part{configure, etcd, begin, control(downloads.Holds(task.LiveMasters(c, live)), task.APIPort(c)), plan.Parallel{
+	return plan.Module{Parts: []plan.Part{control(task.LostMembers(c)), configure, etcd, begin, control(downloads.Holds(task.LiveMasters(c, live)), task.APIPort(c)), plan.Parallel{
 		plan.If(!c.Kubeadm(), control(task.RBAC(c))), Addons(c),
 	}}}
 }
@@ -107,6 +107,14 @@ func LiveMachines(c *cluster.Cluster, hosts []string, downloads, pushed, api *pl
 	fresh, live := c.SplitNodes(hosts)
 	machines := plan.Module{Name: "machines", Parts: []plan.Part{downloads.Holds(task.LiveNodes(c, live)), task.LiveProxies(c, live)}}
 	return plan.Parallel{machines, plan.PerHost{Machines(c, fresh, downloads, pushed), Join(c, fresh, api)}}
+}
+
+// Leave takes off the cluster what is not to be part of it any more: hosts, and what hosts that stay were. Nothing leads there by then.
+func Leave(c *cluster.Cluster) plan.Part {
+	if c.GoneNodes() == nil && c.Leaving() == nil && c.FormerMasters() == nil && c.FormerEtcd() == nil {
+		return plan.Module{}
+	}
+	return plan.Module{Name: "leave", Parts: []plan.Part{task.Emptied(c), task.Retire(c), task.Clean(c, c.Leavers()), task.NoNodes(c)}}
 }
 
 // Endpoint lets all hosts find the API server where they are to find it, once it is there.

@@ -3,6 +3,7 @@ package observe
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
@@ -12,7 +13,7 @@ import (
 
 // etcd asks the members: each from its own host, or from that of another one where it cannot be reached.
 func (l *look) etcd(ctx context.Context) {
-	hosts := l.Hosts("etcd")
+	hosts := l.EtcdHosts()
 	var ask []etcd.Access
 	for _, h := range hosts {
 		if access, ok := l.member(h, hosts); ok {
@@ -44,10 +45,23 @@ func (l *look) etcd(ctx context.Context) {
 	}
 	for _, s := range view.Members {
 		if !told[s.Member.ID] {
-			l.problem("member %s of etcd (%s) is on no host of the configuration", s.Name, strings.Join(s.PeerURLs, ", "))
-			l.tell(member("", s, view.LeaderID(), electing))
+			host := l.leaver(s)
+			if host == "" {
+				l.problem("member %s of etcd (%s) is on no host of the configuration", s.Name, strings.Join(s.PeerURLs, ", "))
+			}
+			l.tell(member(host, s, view.LeaderID(), electing))
 		}
 	}
+}
+
+// leaver is the host that leaves the cluster, or is no member's any more, that a member is on; empty: none.
+func (l *look) leaver(s etcd.State) string {
+	for _, h := range append(l.All(), l.Leaving()...) {
+		if s.Name == h || s.Name == "" && slices.Contains(s.PeerURLs, l.PeerURL(h)) {
+			return h
+		}
+	}
+	return ""
 }
 
 // member is how to ask the member of a host.
@@ -80,7 +94,7 @@ func refused(err error) bool {
 
 func member(host string, s etcd.State, leader uint64, electing bool) cluster.EtcdMember {
 	m := cluster.EtcdMember{
-		Host: host, Name: s.Name, ID: s.Member.ID, Healthy: s.Err == nil, Leader: s.Member.ID == leader, Learner: s.Member.Learner,
+		Host: host, Name: s.Name, ID: s.Member.ID, Healthy: s.Err == nil, Leader: s.Member.ID == leader, Learner: s.Member.Learner, Started: len(s.ClientURLs) > 0,
 		Stopped: s.Leader == 0 && (s.Status.ID != 0 && !electing || refused(s.Err)),
 		Version: s.Version, DBSize: s.DBSize, Behind: s.Behind,
 	}

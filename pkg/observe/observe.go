@@ -70,7 +70,7 @@ func Look(ctx context.Context, c *cluster.Cluster, hosts map[string]*runner.Runn
 func ControlPlane(ctx context.Context, c *cluster.Cluster, hosts map[string]*runner.Runner) cluster.Observed {
 	l := &look{Cluster: c, hosts: hosts}
 	var group errgroup.Group
-	for _, h := range c.Masters() {
+	for _, h := range append(c.Masters(), c.FormerMasters()...) {
 		if r := hosts[h]; r != nil {
 			group.Go(func() error { l.apiServer(ctx, r); return nil })
 		}

@@ -58,6 +58,7 @@ func Apply(c *cluster.Cluster) plan.Pipeline {
 		module.LiveMachines(c, nodes, downloads, pushed, api),
 		module.Endpoint(c),
 		module.Ready(c),
+		module.Leave(c),
 		module.Spare(c, task.Pruned(c, c.All())),
 	}}
 }
@@ -65,7 +66,7 @@ func Apply(c *cluster.Cluster) plan.Pipeline {
 // Delete takes a cluster off its machines, all at once. A machine that kubexm has
 // not worked on is left alone, whatever runs there.
 func Delete(c *cluster.Cluster) plan.Pipeline {
-	return plan.Pipeline{Name: "delete", Parts: []plan.Part{task.Clean(c, c.Touched())}}
+	return plan.Pipeline{Name: "delete", Parts: []plan.Part{task.Clean(c, append(c.Touched(), c.Leavers()...))}}
 }
 
 // Download fetches what clusters need into the store, and then does what there is to

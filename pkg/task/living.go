@@ -10,6 +10,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/step/controlplane"
+	"github.com/kubexm/kubexm/pkg/step/etcd"
 	"github.com/kubexm/kubexm/pkg/step/health"
 	"github.com/kubexm/kubexm/pkg/step/host"
 	"github.com/kubexm/kubexm/pkg/step/kubeadm"
@@ -69,14 +70,23 @@ func listening(c *cluster.Cluster, h string, steps ...step.Step) []step.Step {
 	return slices.Concat([]step.Step{host.PortFree(c)}, steps, host.Forward(c, h, c.APIPort()))
 }
 
-// Etcd keeps the members of etcd that kubexm runs: those that do not run yet start together, those that run change one by
-// one. The one that leads comes last, after it has handed over.
+// Etcd keeps the members of etcd that kubexm runs: those that were made together start together, others join one by one, and those that run
+// change one by one. The one that leads comes last, after it has handed over.
 func Etcd(c *cluster.Cluster) plan.Part {
 	if c.Spec.Etcd.Type != v1alpha1.TypeKubexm {
 		return plan.Module{}
 	}
-	fresh, live := c.Split("etcd", c.Etcd())
-	return plan.Module{Parts: []plan.Part{members(c, fresh), rolling(c, inTurn(c, live, c.Observed.EtcdLeader()), health.EtcdWell, member(c, members(c, live), health.EtcdWell))}}
+	together, joining, live := c.SplitEtcd()
+	return plan.Module{Parts: []plan.Part{members(c, together), joined(c, joining), rolling(c, inTurn(c, live, c.Observed.EtcdLeader()), health.EtcdWell, member(c, members(c, live), health.EtcdWell))}}
+}
+
+// joined makes members of etcd of hosts, next to members that run: one begins when all before it vote.
+func joined(c *cluster.Cluster, hosts []string) plan.Part {
+	return rolling(c, hosts, health.EtcdWell, on("join", hosts, func(h string) []step.Step {
+		return []step.Step{
+			etcd.Programs(c, h), etcd.DataDir(c), etcd.MemberCerts(c, h), etcd.NewJoin(c, h), etcd.Service(c, h), etcd.Promote(c, h), etcd.Bootstrap(c), etcd.Shell(c, h),
+		}
+	}))
 }
 
 // member is what changes members of etcd, each when the others are a majority. One that leads hands over before. One that is

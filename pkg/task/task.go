@@ -15,6 +15,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/step/control"
 	"github.com/kubexm/kubexm/pkg/step/controlplane"
 	"github.com/kubexm/kubexm/pkg/step/etcd"
+	"github.com/kubexm/kubexm/pkg/step/health"
 	"github.com/kubexm/kubexm/pkg/step/host"
 	"github.com/kubexm/kubexm/pkg/step/kubeadm"
 	"github.com/kubexm/kubexm/pkg/step/kubelet"
@@ -85,7 +86,11 @@ func RegistryImages(c *cluster.Cluster, refs []string) plan.Task {
 // members runs members of etcd, all at once.
 func members(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("etcd", hosts, func(h string) []step.Step {
-		return []step.Step{etcd.Programs(c, h), etcd.DataDir(c), etcd.MemberCerts(c, h), etcd.Bootstrap(c), etcd.Service(c, h), etcd.Shell(c, h)}
+		all := []step.Step{etcd.Programs(c, h), etcd.DataDir(c), etcd.MemberCerts(c, h), etcd.Bootstrap(c), etcd.Service(c, h), etcd.Shell(c, h)}
+		if c.MemberOf(h).Learner { // a run was cut off before it voted
+			all = append(all, etcd.Promote(c, h))
+		}
+		return all
 	})
 }
 
@@ -150,10 +155,13 @@ func KubeadmJoinMasters(c *cluster.Cluster, hosts []string) plan.Part {
 	join := on("join", hosts, func(h string) []step.Step {
 		return slices.Concat(masterPKI(c, h), kubeadmJoin(c, h), []step.Step{step.APIReady{API: c.API(h)}}, vipPod(c, h))
 	})
-	if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm {
-		return plan.Batches{Size: 1, Part: join}
+	switch {
+	case c.Spec.Etcd.Type != v1alpha1.TypeKubeadm:
+		return join
+	case c.Lives():
+		return rolling(c, hosts, health.Well, join)
 	}
-	return join
+	return plan.Batches{Size: 1, Part: join}
 }
 
 // KubeadmJoin makes nodes of workers.

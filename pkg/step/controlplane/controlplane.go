@@ -6,10 +6,13 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/plugin"
+	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/templates"
 )
@@ -172,4 +175,27 @@ func Proxy(c *cluster.Cluster, host string) step.Step {
 		Settings: append(step.Limits(c.FactsOf(host).CanRaiseLimits(), "-999"), "TimeoutStopSec=10"), // without an API server it may not end
 		Reads:    []step.Step{Programs(c, host, "kube-proxy"), ProxyConfig(c, host)},
 	}.Service()
+}
+
+// Gone ends the control plane of a host that is no master any more. Its keys go with it: nothing there may act for the cluster.
+func Gone() step.Step {
+	pods := "kube-apiserver kube-controller-manager kube-scheduler"
+	for _, vip := range plugin.VIPs() {
+		if vip.Pod {
+			pods += " " + vip.Unit
+		}
+	}
+	const units = "kube-apiserver kube-controller-manager kube-scheduler"
+	look := "left() { for u in " + units + `; do if systemctl is-active -q "$u"; then echo "$u"; fi; done
+for p in ` + pods + "; do if [ -e " + runner.ManifestDir + `/"$p".yaml ]; then echo "$p"; fi; done
+for f in ` + pkiDir + "*.key " + pkiDir + `etcd/*.key /etc/kubernetes/*admin.conf /etc/kubernetes/controller-manager.conf /etc/kubernetes/scheduler.conf; do if [ -e "$f" ]; then echo "$f"; fi; done; }
+`
+	return step.With(step.Command{
+		What: "no control plane", Unless: look + `[ -z "$(left)" ]`,
+		Run: look + "systemctl stop " + units + ` 2>/dev/null || true
+for p in ` + pods + "; do rm -f " + runner.ManifestDir + `/"$p".yaml
+i=0
+while command -v crictl >/dev/null && [ -n "$(crictl ps -q --name "^$p\$" 2>/dev/null)" ] && [ $i -lt 200 ]; do i=$((i+1)); sleep 0.2; done; done
+rm -f $(left)`,
+	}, step.Options{Timeout: 3 * time.Minute})
 }

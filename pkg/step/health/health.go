@@ -83,6 +83,8 @@ type Gate struct {
 // Member is a member of etcd on a host.
 type Member struct {
 	Host   string
+	Fresh  bool        `json:",omitempty"` // it may have to join yet: nobody waits for that
+	Leaves bool        `json:",omitempty"` // it is asked, but not waited for
 	Access etcd.Access `json:"-"`
 }
 
@@ -97,8 +99,9 @@ func members(c *cluster.Cluster) (all []Member) {
 	if c.ExternalEtcd() {
 		return nil
 	}
-	for _, h := range c.Etcd() {
-		all = append(all, Member{h, c.EtcdAccess(h)})
+	fresh, _ := c.Split("etcd", c.Etcd())
+	for _, h := range c.EtcdHosts() {
+		all = append(all, Member{h, slices.Contains(fresh, h), !c.Host(h).Is(v1alpha1.RoleEtcd) || slices.Contains(c.Leaving(), h), c.EtcdAccess(h)})
 	}
 	return all
 }
@@ -203,6 +206,9 @@ func (g Gate) judge(view etcd.View) (missing []string, hopeless error) {
 		if why == nil {
 			continue
 		}
+		if s == nil && m.Fresh || m.Leaves {
+			continue
+		}
 		missing = append(missing, "etcd on "+m.Host+": "+human.Line(why.Error()))
 		if m.Host != g.Host && s != nil && s.Err != nil && !s.Member.Learner {
 			hopes++
@@ -246,7 +252,9 @@ func wrong(s *etcd.State, err error) error {
 // dead names the members that do not work and that nobody waits for.
 func (g Gate) dead(view etcd.View) (names []string) {
 	for _, s := range view.Members {
-		awaited := slices.ContainsFunc(g.Etcd, func(m Member) bool { return slices.Contains(s.ClientURLs, m.Access.Endpoint) || m.Host == s.Name })
+		awaited := slices.ContainsFunc(g.Etcd, func(m Member) bool {
+			return !m.Leaves && (slices.Contains(s.ClientURLs, m.Access.Endpoint) || m.Host == s.Name)
+		})
 		if !awaited && s.Err != nil && !s.Member.Learner {
 			name := s.Name
 			if name == "" {

@@ -37,8 +37,15 @@ const (
 
 // Drained is a node without pods, but for those of DaemonSets and static ones, that gets no new ones.
 type Drained struct {
-	Node string
-	API  kube.Access `json:"-"`
+	Node   string
+	Leaves bool        `json:",omitempty"` // the node goes, or is gone already
+	Force  bool        `json:",omitempty"` // pods that cannot move, or are not let go in time, are deleted
+	API    kube.Access `json:"-"`
+}
+
+// Emptied takes the pods off a node that leaves the cluster. Those that cannot move, or are not let go, are deleted where that is forced.
+func Emptied(c *cluster.Cluster, host string) step.Step {
+	return step.With(Drained{Node: host, Leaves: true, Force: c.Forced, API: c.AnyAPI()}, step.Options{Timeout: evicting, Retries: -1})
 }
 
 func (Drained) String() string { return "drain the node" }
@@ -51,9 +58,12 @@ func (d Drained) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, 
 	}
 	cordoned, err := client.Cordoned(ctx, d.Node)
 	if err != nil {
+		if d.Leaves && kube.NotFound(err) {
+			err = nil
+		}
 		return nil, err
 	}
-	pods, err := client.Evictable(ctx, d.Node)
+	pods, err := client.Evictable(ctx, d.Node, d.Force)
 	if err != nil || cordoned && len(pods) == 0 {
 		return nil, err
 	}
@@ -73,9 +83,26 @@ func (d Drained) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, 
 					return err
 				}
 			}
-			return client.Drain(ctx, d.Node)
+			return d.evict(ctx, client)
 		},
 	}, nil
+}
+
+// given is how long pods of a node are asked to go before they are deleted, where that is forced.
+const given = 2 * time.Minute
+
+func (d Drained) evict(ctx context.Context, client *kube.Client) error {
+	if !d.Force {
+		return client.Drain(ctx, d.Node)
+	}
+	asking, cancel := context.WithTimeout(ctx, given)
+	defer cancel()
+	err := client.Drain(asking, d.Node)
+	if err == nil || ctx.Err() != nil || asking.Err() == nil {
+		return err
+	}
+	step.Tell(ctx, "deleting pods: "+err.Error())
+	return client.DeletePods(ctx, d.Node)
 }
 
 // Uncordoned is a node that gets pods again, unless somebody else does not want that.

@@ -58,8 +58,8 @@ type Metadata struct {
 type Spec struct {
 	// How to log in to the hosts. Each host may override each field.
 	Global Connection `json:"global,omitzero" change:"none"`
-	// The machines of the cluster. Workers can be added to a cluster that runs.
-	Hosts []Host `json:"hosts" jsonschema:"required" change:"refuse,kubexm cannot remove a host from a cluster yet; put it back, and keep pods off it with a taint"`
+	// The machines of the cluster. Any of them can be added to a cluster that runs, and removed from it.
+	Hosts []Host `json:"hosts" jsonschema:"required" change:"procedure"`
 	// Which hosts have which role, instead of or besides hosts[].roles. Hosts are given by name or by
 	// range: "node[1:3]" is node1, node2 and node3; "node[01:12]" is node01 to node12.
 	RoleGroups RoleGroups `json:"roleGroups,omitzero" change:"none"`
@@ -183,7 +183,7 @@ type Host struct {
 	Arch string `json:"arch,omitempty" jsonschema:"enum=amd64,enum=arm64" change:"none"`
 	// What the host does. A master without the role worker gets the taint
 	// node-role.kubernetes.io/control-plane:NoSchedule.
-	Roles []Role `json:"roles,omitempty" jsonschema:"enum=master,enum=etcd,enum=worker,enum=registry,enum=loadbalancer" change:"refuse,of existing hosts only the role registry can come and go yet; put the old roles back"`
+	Roles []Role `json:"roles,omitempty" jsonschema:"enum=master,enum=etcd,enum=worker,enum=registry,enum=loadbalancer" change:"procedure"`
 	// Labels of the node, besides those that kubexm sets for its roles.
 	Labels map[string]string `json:"labels,omitempty" change:"converge"`
 	// Annotations of the node.

@@ -1,0 +1,96 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+
+	"github.com/kubexm/kubexm/internal/store"
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/config"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// edited makes the edit that is asked for in the text of a configuration. What of it an earlier run has made, which was cut off, is left out.
+func (u *use) edited(d document) (document, error) {
+	if d.file == "standard input" {
+		err := errors.New("a configuration from standard input cannot be edited")
+		return d, fault.Exit(fault.Advise(err, "give the file with -f FILE, or --name NAME"), fault.ExitUsage)
+	}
+	text, inFile := d.given, d.given == nil
+	var conf *v1alpha1.Cluster
+	var err error
+	if inFile {
+		if text, err = os.ReadFile(d.file); err != nil {
+			_, _, err = config.Load(d.file) // which says more
+			return d, err
+		}
+		conf, _, err = config.Parse(d.file, text)
+	} else {
+		conf, _, err = config.ParseRecorded(d.file, text)
+	}
+	if err != nil {
+		return d, err
+	}
+	left, err := u.departed(conf.Metadata.Name)
+	if err != nil {
+		return d, err
+	}
+	if d.given, err = remaining(*u.Edit, conf, left).Apply(text); err != nil {
+		return d, fault.Exit(fmt.Errorf("editing %s: %w", d.file, err), fault.ExitUsage)
+	}
+	if inFile {
+		d.back = d.file
+	}
+	return d, nil
+}
+
+// remaining is what of an edit is not made yet.
+func remaining(e config.Edit, conf *v1alpha1.Cluster, left map[string]store.Departed) config.Edit {
+	find := func(name string) *v1alpha1.Host {
+		i := slices.IndexFunc(conf.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == name })
+		if i < 0 {
+			return nil
+		}
+		return &conf.Spec.Hosts[i]
+	}
+	e.Add = slices.DeleteFunc(slices.Clone(e.Add), func(h v1alpha1.Host) bool { is := find(h.Name); return is != nil && says(*is, h) })
+	e.Remove = slices.DeleteFunc(slices.Clone(e.Remove), func(name string) bool { _, leaves := left[name]; return find(name) == nil && leaves })
+	return e
+}
+
+// says reports whether a host of a configuration has all that is wanted of it.
+func says(is, wanted v1alpha1.Host) bool {
+	for _, r := range wanted.Roles {
+		if !is.Is(r) {
+			return false
+		}
+	}
+	if len(is.Roles) != len(wanted.Roles) {
+		return false
+	}
+	wanted.Roles, is.Roles = nil, nil
+	have, want := reflect.ValueOf(is), reflect.ValueOf(wanted)
+	for i := range want.NumField() {
+		if f := want.Field(i); !f.IsZero() && f.Kind() != reflect.Struct && !reflect.DeepEqual(f.Interface(), have.Field(i).Interface()) {
+			return false
+		}
+	}
+	return true
+}
+
+// departed are the hosts that have left a cluster, or are to, and are not cleaned.
+func (u *use) departed(name string) (map[string]store.Departed, error) {
+	records, err := u.app.openRecords(filepath.Join(u.app.Workdir, name), false, false)
+	if missing(err) {
+		return nil, nil //nolint:nilnil // there is no cluster
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer records.Close()
+	return records.Departed()
+}

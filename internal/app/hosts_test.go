@@ -1,0 +1,118 @@
+package app_test
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kubexm/kubexm/pkg/util/racetest"
+)
+
+// without is a configuration without hosts.
+func without(config string, hosts ...string) string {
+	for _, h := range hosts {
+		config = regexp.MustCompile(`(?m)^  - \{name: `+h+`,.*\n`).ReplaceAllString(config, "")
+	}
+	return config
+}
+
+// joinedBy is a configuration with further hosts, each "node5 master, etcd".
+func joinedBy(config string, hosts ...string) string {
+	for _, h := range hosts {
+		name, roles, _ := strings.Cut(h, " ")
+		config = strings.Replace(config, "  kubernetes:", "  - {name: "+name+", address: "+addresses[name]+", roles: ["+roles+"]}\n  kubernetes:", 1)
+	}
+	return config
+}
+
+// alone is a configuration with one master, and without a load balancer.
+func alone(config string) string {
+	return regexp.MustCompile(`loadBalancer: .*`).ReplaceAllString(without(config, "node2", "node3", "lb1", "lb2"), "loadBalancer: {enabled: false}")
+}
+
+// moves are pairs of configurations that differ in their hosts. A cluster is led from the first to the second, and back.
+func moves(name, config string) map[string][2]string {
+	masters := "master, etcd"
+	if otherEtcd(config) {
+		masters = "master"
+	}
+	all := map[string][2]string{"a worker": {config, joinedBy(config, "node5 worker")}}
+	if several(config) {
+		all["one master"] = [2]string{alone(config), config}
+		all["five masters"] = [2]string{config, joinedBy(config, "node5 "+masters, "node6 "+masters)}
+		all["another first master"] = [2]string{config, joinedBy(without(config, "node1"), "node5 "+masters)}
+	}
+	if balanced(config) {
+		all["a load balancer"] = [2]string{without(config, "lb2"), config}
+	}
+	if name == "etcd-elsewhere" {
+		all["a member"] = [2]string{config, joinedBy(config, "node5 etcd")}
+	}
+	return all
+}
+
+// TestMoves adds hosts to clusters that run, and takes them away. Each cluster is then as if it had been made so, and hosts that left are as
+// they were before.
+func TestMoves(t *testing.T) {
+	racetest.Slow(t)
+	for _, name := range []string{"row7", "row9", "row15", "row21", "row22", "etcd-elsewhere"} {
+		config := row(t, name)
+		for what, pair := range moves(name, config) {
+			t.Run(name+"/"+what, func(t *testing.T) {
+				t.Parallel()
+				bubble(t, func(t *testing.T) { moved(t, name, pair) })
+			})
+		}
+	}
+}
+
+func moved(t *testing.T, name string, pair [2]string) {
+	w := newWorld(t, pair[0]+"\n# "+strings.Join(slices.Sorted(maps.Keys(hostsOf(pair[0]+pair[1]))), " "), "")
+	before := map[string]string{}
+	for n, h := range w.hosts {
+		before[n] = h.Snapshot()
+	}
+	w.configure(pair[0])
+	_, err := w.attempt(t.Context()).create()
+	w.must(err)
+	for _, text := range []string{pair[1], pair[0]} {
+		chronicle := w.watched()
+		chronicle.leave = map[string]bool{}
+		for n := range w.hosts {
+			chronicle.leave[n] = !hostsOf(text)[n]
+		}
+		w.configure(text)
+		w.apply()
+		chronicle.apart(t)
+		w.settled()
+		born(t, name, text, w.certs(name)).grown().same(t, "as if made so", w.image().grown())
+		for n, h := range w.hosts {
+			if !hostsOf(text)[n] {
+				same(t, n+", which left", before[n], h.Snapshot())
+			}
+		}
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// grown leaves out what tells the master on which kubeadm began from those that joined.
+func (i image) grown() image {
+	began := regexp.MustCompile(`(?m)^(/etc/kubernetes/super-admin.conf|/var/lib/kubelet/pki/kubelet-client-(current|join).pem) .*\n(    .*\n)*|^ *"?path (/etc/kubernetes/(discovery.conf|kubeadm-join.yaml)|/var/lib/kubelet/pki/kubelet-client-(current|join).pem)"?,?\n`)
+	for n, text := range i.hosts {
+		i.hosts[n] = began.ReplaceAllString(text, "")
+	}
+	return i
+}
+
+// hostsOf are the hosts that a configuration names.
+func hostsOf(config string) map[string]bool {
+	all := map[string]bool{}
+	for _, m := range regexp.MustCompile(`\{name: (\w+), address`).FindAllStringSubmatch(config, -1) {
+		all[m[1]] = true
+	}
+	return all
+}

@@ -1,0 +1,97 @@
+package task
+
+import (
+	"slices"
+
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/plugin"
+	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/step/controlplane"
+	"github.com/kubexm/kubexm/pkg/step/etcd"
+	"github.com/kubexm/kubexm/pkg/step/health"
+	"github.com/kubexm/kubexm/pkg/step/kubelet"
+)
+
+// LostMembers takes members off etcd that do not run any more and never will, before others change: they count against the majority.
+func LostMembers(c *cluster.Cluster) plan.Part {
+	lost, hosts := c.LostMembers(), c.EtcdHosts()
+	_, live := c.Split("etcd", hosts)
+	if len(lost) == 0 || len(live) == 0 {
+		return plan.Module{}
+	}
+	return on("lost", inTurn(c, live)[len(live)-1:], func(string) (steps []step.Step) {
+		for _, m := range lost {
+			steps = append(steps, etcd.Remove(c, m))
+		}
+		return steps
+	})
+}
+
+// Retire takes masters and members of etcd off hosts that are not to be any more, one host after the other: first its pods, the virtual address
+// and the leadership of etcd go elsewhere, then its vote, then its API server.
+func Retire(c *cluster.Cluster) plan.Part {
+	masters, members, nodes := c.FormerMasters(), c.FormerEtcd(), c.FormerNodes()
+	hosts := slices.Clone(masters)
+	for _, h := range members {
+		if !slices.Contains(hosts, h) {
+			hosts = append(hosts, h)
+		}
+	}
+	steps := func(h string) (all []step.Step) {
+		if slices.Contains(nodes, h) {
+			all = append(all, kubelet.Emptied(c, h))
+		}
+		if slices.Contains(masters, h) {
+			all = append(all, elsewhere(c, h)...)
+		}
+		if slices.Contains(members, h) {
+			all = append(all, health.HandOver(c, h))
+			if m := c.MemberOf(h); m.ID != 0 {
+				all = append(all, etcd.Remove(c, m))
+			}
+		}
+		if slices.Contains(masters, h) {
+			all = append(all, controlplane.Gone())
+		}
+		if slices.Contains(members, h) {
+			all = append(all, etcd.Gone(c))
+		}
+		return all
+	}
+	return rolling(c, inTurn(c, hosts, c.VIPHolder(), c.Observed.EtcdLeader()), health.Well, on("retire", hosts, steps))
+}
+
+// elsewhere passes the virtual address on from a master that is none any more.
+func elsewhere(c *cluster.Cluster, host string) (steps []step.Step) {
+	for _, vip := range plugin.VIPs() {
+		if vip.Pod && c.FactsOf(host).Runs(vip.Unit) && vip.Name == plugin.VIPOf(c.Spec).Name {
+			steps = append(steps, vips[vip.Name].handOver(c, host, c.Masters()))
+		}
+	}
+	return steps
+}
+
+// emptied is how many nodes are drained at a time when many leave.
+const emptied = 10
+
+// Emptied takes the pods off nodes that leave, but for those that Retire has emptied.
+func Emptied(c *cluster.Cluster) plan.Part {
+	retired := append(c.FormerMasters(), c.FormerEtcd()...)
+	nodes := slices.DeleteFunc(c.FormerNodes(), func(h string) bool { return slices.Contains(retired, h) })
+	return plan.Batches{Size: emptied, Part: on("empty", nodes, func(h string) []step.Step { return []step.Step{kubelet.Emptied(c, h)} })}
+}
+
+// NoNodes removes the nodes of hosts that are none any more, once their kubelets have ended.
+func NoNodes(c *cluster.Cluster) plan.Part {
+	stay := slices.DeleteFunc(c.FormerNodes(), func(h string) bool { return slices.Contains(c.Leaving(), h) })
+	return plan.Module{Parts: []plan.Part{
+		on("kubelet", stay, func(string) []step.Step { return []step.Step{kubelet.Stopped()} }),
+		on("nodes", []string{plan.API}, func(string) (steps []step.Step) {
+			for _, h := range c.GoneNodes() {
+				steps = append(steps, kubelet.Gone(c, h))
+			}
+			return steps
+		}),
+	}}
+}
