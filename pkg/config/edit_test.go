@@ -120,12 +120,19 @@ func TestEditRefused(t *testing.T) {
 		"gone and moved": {full, Edit{Remove: []string{"node1"}, Move: map[string]Addresses{"node1": {}}}, `spec.hosts: "node1": is to be removed, and something else, too`},
 		"all":            {full, Edit{Remove: []string{"node1", "node2", "node3"}}, `spec.hosts: a cluster has at least one host`},
 		"mistakes": {
-			"kind: Cluster\nspec:\n  hosts: []\n  hunter2\n", Edit{Add: []v1alpha1.Host{host}},
+			"kind: Cluster\nspec:\n  hosts: []\n  hunter2\n",
+			Edit{Add: []v1alpha1.Host{host}},
 			"line 4: not YAML: could not find expected ':'",
 		},
 		"wrong": {
-			strings.Replace(full, "user: ops", "port: hunter2", 1), Edit{Add: []v1alpha1.Host{host}},
+			strings.Replace(full, "user: ops", "port: hunter2", 1),
+			Edit{Add: []v1alpha1.Host{host}},
 			"line 6: spec.global.port: must be a whole number without quotes",
+		},
+		"no anchor": {
+			strings.Replace(full, `"hunter2 # no comment"`, "*hunter2", 1),
+			Edit{Add: []v1alpha1.Host{host}},
+			"line 1: not YAML: an alias of an anchor that is not there before it; a text that begins with * needs quotes",
 		},
 		"line breaks": {strings.Replace(full, "# Upstairs.", "# Up\u2028stairs.", 1), Edit{Add: []v1alpha1.Host{host}}, `line 16 has a line break that is none of \n and \r\n`},
 		"empty":       {"", Edit{Add: []v1alpha1.Host{host}}, "line 1: the file is empty"},
