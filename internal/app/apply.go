@@ -227,18 +227,24 @@ func (s *site) propose(ctx context.Context) (*Proposal, error) {
 	return p, err
 }
 
-// drainable refuses to begin where pods of a node that is to be drained would start nowhere else.
+// drainable refuses to begin where pods of a node that is to be drained would start nowhere else, or where data on it would be lost as it leaves.
 func (s *site) drainable(ctx context.Context) error {
 	_, live := s.cluster.SplitNodes(s.cluster.Nodes())
-	drains := s.cluster.Drains(live)
+	drains, leave := s.cluster.Drains(live), []string(nil)
+	if !s.Force {
+		leave = s.cluster.FormerNodes()
+	}
 	var asks errgroup.Group
 	asks.SetLimit(32)
-	all := make([]error, len(drains))
-	for i, h := range drains {
+	all := make([]error, len(drains)+len(leave))
+	for i, h := range append(slices.Clone(drains), leave...) {
 		asks.Go(func() error {
 			client, err := step.Kube(s.hosts[plan.API], s.cluster.AnyAPI())
 			if err == nil {
 				_, err = client.Evictable(kube.Impatient(ctx), h, false)
+			}
+			if err == nil && i >= len(drains) {
+				err = client.Leavable(kube.Impatient(ctx), h)
 			}
 			if !fault.IsTransient(err) { // the drain itself asks again
 				all[i] = err
@@ -247,7 +253,7 @@ func (s *site) drainable(ctx context.Context) error {
 		})
 	}
 	_ = asks.Wait() // their errors are in all
-	return errors.Join(all...)
+	return errors.Join(append(all, s.cluster.KeepsMajority())...)
 }
 
 func (p *Proposal) restart(service, host string) {

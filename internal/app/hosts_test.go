@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	kubexm "github.com/kubexm/kubexm/pkg/config"
+	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/racetest"
@@ -61,46 +62,124 @@ func moves(name, config string) map[string][2]string {
 // they were before.
 func TestMoves(t *testing.T) {
 	racetest.Slow(t)
-	for _, name := range []string{"row7", "row9", "row15", "row21", "row22", "etcd-elsewhere"} {
+	eachMove(t, []string{"row7/five masters", "row9/one master", "row21/a load balancer", "etcd-elsewhere/a member"}, moved)
+}
+
+// TestFaultsMoves does so with all.
+func TestFaultsMoves(t *testing.T) { eachMove(t, nil, moved) }
+
+// eachMove tests moves of some rows: those named, "row7/five masters", or all.
+func eachMove(t *testing.T, only []string, test func(t *testing.T, name string, pair [2]string)) {
+	for _, name := range []string{"row4", "row5", "row7", "row9", "row14", "row15", "row18", "row21", "row22", "row22-kubexm", "etcd-elsewhere"} {
 		config := row(t, name)
 		for what, pair := range moves(name, config) {
-			t.Run(name+"/"+what, func(t *testing.T) {
-				t.Parallel()
-				bubble(t, func(t *testing.T) { moved(t, name, pair) })
-			})
+			if only == nil || slices.Contains(only, name+"/"+what) {
+				t.Run(name+"/"+what, func(t *testing.T) {
+					t.Parallel()
+					bubble(t, func(t *testing.T) { test(t, name, pair) })
+				})
+			}
 		}
 	}
 }
 
-func moved(t *testing.T, name string, pair [2]string) {
-	w := newWorld(t, pair[0]+"\n# "+strings.Join(slices.Sorted(maps.Keys(hostsOf(pair[0]+pair[1]))), " "), "")
-	before := map[string]string{}
+// between is a world with a cluster of the first configuration, and all hosts of both. It returns how the hosts were before.
+func between(t *testing.T, pair [2]string) (w *world, before map[string]string) {
+	w = newWorld(t, pair[0]+"\n# "+strings.Join(slices.Sorted(maps.Keys(hostsOf(pair[0]+pair[1]))), " "), "")
+	before = map[string]string{}
 	for n, h := range w.hosts {
 		before[n] = h.Snapshot()
 	}
 	w.configure(pair[0])
 	_, err := w.attempt(t.Context()).create()
 	w.must(err)
-	for _, text := range []string{pair[1], pair[0]} {
-		chronicle := w.watched()
-		chronicle.leave = map[string]bool{}
-		for n := range w.hosts {
-			chronicle.leave[n] = !hostsOf(text)[n]
+	return w, before
+}
+
+// observed notes what services do on hosts, of which those that a configuration does not have leave.
+func (w *world) moving(text string) *chronicle {
+	c := w.watched()
+	c.leave = map[string]bool{}
+	for n := range w.hosts {
+		c.leave[n] = !hostsOf(text)[n]
+	}
+	return c
+}
+
+// arrived wants a cluster to be as if it had been made with a configuration, and machines that are not part of it to be as before.
+func (w *world) arrived(t *testing.T, name, text string, before map[string]string) {
+	t.Helper()
+	w.settled()
+	born(t, name, text, w.certs(name)).grown().same(t, "as if made so", w.image().grown())
+	for n, h := range w.hosts {
+		if !hostsOf(text)[n] {
+			same(t, n+", which left", before[n], h.Snapshot())
 		}
+	}
+}
+
+func moved(t *testing.T, name string, pair [2]string) {
+	w, before := between(t, pair)
+	for _, text := range []string{pair[1], pair[0]} {
+		chronicle := w.moving(text)
 		w.configure(text)
 		w.apply()
 		chronicle.apart(t)
-		w.settled()
-		born(t, name, text, w.certs(name)).grown().same(t, "as if made so", w.image().grown())
-		for n, h := range w.hosts {
-			if !hostsOf(text)[n] {
-				same(t, n+", which left", before[n], h.Snapshot())
-			}
-		}
-		if t.Failed() {
+		if w.arrived(t, name, text, before); t.Failed() {
 			return
 		}
 	}
+}
+
+// TestKilledMoves kills kubexm at a node of a move, and lets it go on.
+func TestKilledMoves(t *testing.T) {
+	racetest.Slow(t)
+	eachMove(t, []string{"row7/another first master", "row9/one master"}, killedMove(1))
+}
+
+// TestFaultsKilledMoves does so at many.
+func TestFaultsKilledMoves(t *testing.T) {
+	eachMove(t, []string{
+		"row7/another first master", "row7/five masters", "row7/one master", "row9/one master", "row9/another first master", "row9/a worker",
+		"row21/a load balancer", "row22/one master", "etcd-elsewhere/a member",
+	}, killedMove(12))
+}
+
+// killedMove kills at some moments on the way there, and at as many on the way back.
+func killedMove(most int) func(t *testing.T, name string, pair [2]string) {
+	return func(t *testing.T, name string, pair [2]string) {
+		for _, way := range [][2]string{pair, {pair[1], pair[0]}} {
+			w, _ := between(t, way)
+			w.configure(way[1])
+			a := w.attempt(t.Context())
+			res, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil)
+			w.must(err)
+			for _, m := range moments(t, res.Summary.Total, most) {
+				if killedAt(t, name, way, m); t.Failed() {
+					t.Fatalf("killed at node %d of the way to\n%s", m, way[1])
+				}
+			}
+		}
+	}
+}
+
+func killedAt(t *testing.T, name string, way [2]string, m int) {
+	w, before := between(t, way)
+	chronicle := w.moving(way[1])
+	w.configure(way[1])
+	a := w.attempt(t.Context())
+	started := 0
+	a.Event = func(ev engine.Event) {
+		if ev.Status == engine.Started {
+			if started++; started == m {
+				a.kill()
+			}
+		}
+	}
+	_, _ = a.App.Apply(a.ctx, a.Request, a.Observer, nil) // what is skipped is no node that starts
+	w.apply()
+	chronicle.apart(t)
+	w.arrived(t, name, way[1], before)
 }
 
 // grown leaves out what tells the master on which kubeadm began from those that joined.

@@ -2,10 +2,13 @@ package cluster
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
 // Leave adds hosts that leave the cluster, as they were configured. They are in no other list of hosts than Leaving and the Former ones: what is
@@ -120,4 +123,53 @@ func (c *Cluster) joins(host string) int {
 
 func (c *Cluster) hasEtcdData(host string) bool {
 	return slices.Contains(c.FactsOf(host).Filled, c.Spec.Etcd.DataDir)
+}
+
+// KeepsMajority counts through all changes of the members of etcd that are to be made, in their order: those that are lost go, others join, and those
+// that leave go. It is an error if there were no majority after one of them.
+func (c *Cluster) KeepsMajority() error {
+	lost, leave := c.LostMembers(), c.FormerEtcd()
+	_, joining, _ := c.SplitEtcd()
+	if len(lost)+len(leave) == 0 {
+		return nil
+	}
+	healthy, total := c.Observed.Quorum()
+	var done []string
+	short := func(what string) error {
+		done = append(done, what)
+		if healthy >= total/2+1 {
+			return nil
+		}
+		err := fmt.Errorf("etcd would lose its majority: %s: %d of %d members that vote would be healthy, and a majority is %d", strings.Join(done, ", "), healthy, total, total/2+1)
+		return fault.Advise(err, "bring up members that do not work first: kubexm status")
+	}
+	if healthy < total/2+1 {
+		return short("now")
+	}
+	for _, m := range lost {
+		if !m.Learner {
+			total--
+		}
+		if err := short("without the lost member of " + m.Host); err != nil {
+			return err
+		}
+	}
+	if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm {
+		fresh, _ := c.SplitMasters()
+		joining = fresh
+	}
+	healthy, total = healthy+len(joining), total+len(joining)
+	for _, h := range leave {
+		m := c.MemberOf(h)
+		if m.ID == 0 || m.Learner {
+			continue
+		}
+		if total--; m.Healthy {
+			healthy--
+		}
+		if err := short("without " + h); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,0 +1,95 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// Leavable says what would be lost, or would never end, if a node left the cluster: volumes that are on it alone, and pods that their
+// disruption budgets never let go. What a budget does not let go now, but may later, is waited for by Drain.
+func (c *Client) Leavable(ctx context.Context, node string) error {
+	volumes, err1 := c.localVolumes(ctx, node)
+	held, err2 := c.held(ctx, node)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	var why []string
+	if volumes != nil {
+		why = append(why, "the data of these volumes is on it alone: "+strings.Join(volumes, ", "))
+	}
+	if held != nil {
+		why = append(why, "these disruption budgets let none of their pods go: "+strings.Join(held, ", "))
+	}
+	if why == nil {
+		return nil
+	}
+	err := fmt.Errorf("node %s cannot leave: %s", node, strings.Join(why, "; "))
+	return fault.Advise(err, "move the data, add replicas or change the budgets; to lose them: --force")
+}
+
+// localVolumes are the volumes in use that no other node has, each with its claim.
+func (c *Client) localVolumes(ctx context.Context, node string) (names []string, err error) {
+	err = c.retry(ctx, "listing volumes", func(ctx context.Context) error {
+		list, err := c.Typed.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		names = nil
+		for _, v := range list.Items {
+			if v.Status.Phase == corev1.VolumeBound && v.Spec.ClaimRef != nil && onlyOn(v.Spec.NodeAffinity, node) {
+				names = append(names, fmt.Sprintf("%s (%s/%s)", v.Name, v.Spec.ClaimRef.Namespace, v.Spec.ClaimRef.Name))
+			}
+		}
+		slices.Sort(names)
+		return nil
+	})
+	return names, err
+}
+
+// onlyOn reports whether a volume can be used on one node alone: its affinity names it.
+func onlyOn(a *corev1.VolumeNodeAffinity, node string) bool {
+	if a == nil || a.Required == nil {
+		return false
+	}
+	for _, t := range a.Required.NodeSelectorTerms {
+		for _, e := range slices.Concat(t.MatchExpressions, t.MatchFields) {
+			if named := e.Key == corev1.LabelHostname || e.Key == metav1.ObjectNameField; named && e.Operator == corev1.NodeSelectorOpIn && slices.Equal(e.Values, []string{node}) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// held are the disruption budgets of pods on a node that want all pods there are, now and whenever these are healthy.
+func (c *Client) held(ctx context.Context, node string) (names []string, err error) {
+	pods, err := c.evictable(ctx, node)
+	if err != nil || len(pods) == 0 {
+		return nil, err
+	}
+	err = c.retry(ctx, "listing disruption budgets", func(ctx context.Context) error {
+		list, err := c.Typed.PolicyV1().PodDisruptionBudgets("").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		names = nil
+		for _, b := range list.Items {
+			selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+			never := b.Status.ExpectedPods > 0 && b.Status.DesiredHealthy >= b.Status.ExpectedPods
+			if err == nil && never && slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.Namespace == b.Namespace && selector.Matches(labels.Set(p.Labels)) }) {
+				names = append(names, b.Namespace+"/"+b.Name)
+			}
+		}
+		return nil
+	})
+	return names, err
+}
