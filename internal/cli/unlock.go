@@ -40,13 +40,13 @@ It asks for confirmation on a terminal; elsewhere --yes is needed.`,
 				return err
 			}
 			for _, l := range held {
-				fmt.Fprintf(p.err, "%s is locked by %s\n", l.Host, l.Who)
+				fmt.Fprintf(p.err, "%s is locked by %s\n", l.Where, l.Who)
 			}
 			return p.typed(ctx, conf.Metadata.Name)
 		}
 		removed, err := p.app.Unlock(cmd.Context(), p.request, o)
 		for _, l := range removed {
-			fmt.Fprintf(p.out, "%s was locked by %s\n", l.Host, l.Who)
+			fmt.Fprintf(p.out, "%s was locked by %s\n", l.Where, l.Who)
 		}
 		if err == nil && len(removed) == 0 && !p.quiet {
 			fmt.Fprintln(p.out, "nobody has a lock")
