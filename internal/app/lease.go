@@ -1,7 +1,6 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -37,16 +36,19 @@ func (s *site) takeLease(ctx context.Context) error {
 	if err == nil {
 		err = s.tryLease(ctx, client, l)
 	}
-	if held := (*kube.HeldError)(nil); errors.As(err, &held) {
+	held := (*kube.HeldError)(nil)
+	switch {
+	case err == nil:
+	case errors.As(err, &held):
 		return s.busy(held.Who, "its lease is "+leaseNamespace+"/"+leaseName)
-	}
-	switch answers := s.cluster.Observed.AnyAPI() != nil; {
-	case errors.Is(err, ErrStopped) || err != nil && s.lost() != nil:
+	case s.lost() != nil:
+		return s.lost()
+	case errors.Is(err, ErrStopped):
 		return err
-	case err != nil && answers:
-		s.notice("warning: the cluster is not locked against another kubexm that reaches other hosts: %v", err)
-	case err != nil: // as it was before
+	case s.cluster.Observed.AnyAPI() == nil: // nobody has looked, as a cluster is deleted with or without one
 		return nil
+	default:
+		s.notice("warning: the cluster is not locked against another kubexm that reaches other hosts: %v", err)
 	}
 	if client != nil {
 		s.keepLease(ctx, client, l)
@@ -65,7 +67,7 @@ func (s *site) tryLease(ctx context.Context, client *kube.Client, l *kube.Claim)
 		s.notice("waiting for another kubexm, or for the end of its lease if it was killed: %s", who)
 	})
 	if err != nil && waiting.Err() != nil {
-		err = cmp.Or(s.lost(), fault.Exit(ErrStopped, fault.ExitInterrupted))
+		err = fault.Exit(ErrStopped, fault.ExitInterrupted)
 	}
 	return err
 }

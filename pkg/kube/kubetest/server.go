@@ -357,7 +357,7 @@ func (s *Server) remove(r request) (any, error) {
 func (r request) only(obj *unstructured.Unstructured) error {
 	options := metav1.DeleteOptions{}
 	if err := json.NewDecoder(r.Body).Decode(&options); err != nil || options.Preconditions == nil {
-		return nil //nolint:nilerr // there are none
+		return nil // there are none
 	}
 	is := options.Preconditions
 	if is.UID != nil && *is.UID != obj.GetUID() || is.ResourceVersion != nil && *is.ResourceVersion != obj.GetResourceVersion() {
