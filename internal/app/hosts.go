@@ -40,7 +40,7 @@ type fleet struct {
 	bastions map[connector.SSHConfig]func() (connector.Connector, error)
 	holder   runner.Holder // of the hosts' locks
 	unlock   func()        // lets go of them; nil: they were not taken
-	taken    chan struct{} // closed when somebody else has one of them
+	taken    chan struct{} // closed when somebody else has one of them, or the lease
 	takenBy  error         // set before that
 	silent   []*HostError  // machines that showed no host key to be asked about
 	unkept   error         // why keys that were agreed to are not recorded

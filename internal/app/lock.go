@@ -203,12 +203,18 @@ func (f *fleet) takeLocks(ctx context.Context, h runner.Holder) error {
 	var other error
 	for _, e := range f.eachConnected(ctx, patience, func(ctx context.Context, r *runner.Runner) error { return r.Lock(ctx, h) }) {
 		if held := (*runner.HeldError)(nil); errors.As(e, &held) {
-			other = fmt.Errorf("another kubexm is at work on cluster %s: %s (its lock is on host %s)", f.of.config.Metadata.Name, held.Who, e.Host)
+			other = f.busy(held.Who, "its lock is on host "+e.Host)
 		} else if !isDown(e.Err) {
 			f.of.notice("warning: the cluster is not locked against another kubexm: %v", e)
 		}
 	}
-	return fault.Advise(other, "wait until it has ended; the lock of one that was killed expires after a minute, or is removed by: kubexm unlock"+f.of.Which())
+	return other
+}
+
+// busy is that somebody else works on the cluster; where is what tells that.
+func (f *fleet) busy(who, where string) error {
+	err := fmt.Errorf("another kubexm is at work on cluster %s: %s (%s)", f.of.config.Metadata.Name, who, where)
+	return fault.Advise(err, "wait until it has ended; the lock of one that was killed expires after a minute, or is removed by: kubexm unlock"+f.of.Which())
 }
 
 // unlockTime is how long a host may take to remove its lock.
@@ -228,11 +234,20 @@ func (f *fleet) renew(ctx context.Context) {
 		}
 		for _, e := range f.eachConnected(ctx, every, func(ctx context.Context, r *runner.Runner) error { return r.Lock(ctx, f.holder) }) {
 			if held := (*runner.HeldError)(nil); errors.As(e, &held) {
-				f.takenBy = fault.Advise(fmt.Errorf("the lock on %s was taken over, by %s: stopped", e.Host, held.Who), "wait until that one has ended, and see what it has done: kubexm runs"+f.of.Which())
-				close(f.taken)
+				f.takenOver("lock on "+e.Host, held.Who)
 				return
 			}
 		}
+	}
+}
+
+// takenOver stops the run, as somebody else has one of its locks.
+func (f *fleet) takenOver(lock, who string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.takenBy == nil {
+		f.takenBy = fault.Advise(fmt.Errorf("the %s was taken over, by %s: stopped", lock, who), "wait until that one has ended, and see what it has done: kubexm runs"+f.of.Which())
+		close(f.taken)
 	}
 }
 
@@ -246,11 +261,11 @@ func (f *fleet) lost() error {
 	}
 }
 
-// Locked is a host with the lock of somebody.
-type Locked struct{ Host, Who string }
+// Locked is what somebody has locked: a host, by name, or the lease in the cluster.
+type Locked struct{ Where, Who string }
 
-// Unlock removes the locks of all hosts that can be reached, whosever they are, if MayUnlock agrees. It is for those of
-// runs that were killed, before they expire.
+// Unlock removes the locks of all hosts that can be reached, and the lease in a cluster that runs, whosever they are, if
+// MayUnlock agrees. It is for those of runs that were killed, before they expire.
 func (a *App) Unlock(ctx context.Context, r Request, o Observer) ([]Locked, error) {
 	s, err := a.open(ctx, r, o)
 	if err != nil {
@@ -261,23 +276,18 @@ func (a *App) Unlock(ctx context.Context, r Request, o Observer) ([]Locked, erro
 	}
 	f, failed := s.dialAll(ctx)
 	defer f.hangUp()
-	var all []Locked
-	failed = append(failed, f.eachConnected(ctx, patience, func(ctx context.Context, r *runner.Runner) error {
-		by, err := r.LockedBy(ctx)
-		if by.Token != "" {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			all = append(all, Locked{r.Host, by.Who})
-		}
-		return err
-	})...)
+	all, mute := f.locked(ctx)
+	failed = append(failed, mute...)
 	for _, e := range failed {
 		s.notice("warning: left out: %v", e)
 	}
 	if len(failed) == len(s.config.Spec.Hosts) {
 		return nil, joined(failed)
 	}
-	slices.SortFunc(all, func(a, b Locked) int { return strings.Compare(a.Host, b.Host) })
+	leasedBy, client := f.lease(ctx)
+	if leasedBy != "" {
+		all = append(all, Locked{leaseTitle, leasedBy})
+	}
 	if len(all) == 0 {
 		return nil, nil
 	}
@@ -288,12 +298,31 @@ func (a *App) Unlock(ctx context.Context, r Request, o Observer) ([]Locked, erro
 		return nil, err
 	}
 	failed = f.eachConnected(ctx, patience, func(ctx context.Context, r *runner.Runner) error {
-		if !slices.ContainsFunc(all, func(l Locked) bool { return l.Host == r.Host }) {
+		if !slices.ContainsFunc(all, func(l Locked) bool { return l.Where == r.Host }) {
 			return nil
 		}
 		return r.Unlock(ctx, "")
 	})
-	return all, joined(failed)
+	err = joined(failed)
+	if leasedBy != "" {
+		err = errors.Join(err, client.RemoveLease(ctx, leaseNamespace, leaseName))
+	}
+	return all, err
+}
+
+// locked are the hosts that somebody has locked, by name, and those that cannot be asked.
+func (f *fleet) locked(ctx context.Context) (all []Locked, failed []*HostError) {
+	failed = f.eachConnected(ctx, patience, func(ctx context.Context, r *runner.Runner) error {
+		by, err := r.LockedBy(ctx)
+		if by.Token != "" {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			all = append(all, Locked{r.Host, by.Who})
+		}
+		return err
+	})
+	slices.SortFunc(all, func(a, b Locked) int { return strings.Compare(a.Where, b.Where) })
+	return all, failed
 }
 
 // errUnasked is the answer to a question that nobody is there to be asked.

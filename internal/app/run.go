@@ -105,7 +105,7 @@ func (s *site) files(built bool) error {
 }
 
 // enter connects to the machines and looks whether the cluster may be made of them, or may follow its configuration.
-// Where something is to be changed, their locks are taken. built: nothing is to be fetched.
+// Where something is to be changed, their locks are taken, and the lease of a cluster that runs. built: nothing is to be fetched.
 func (w *work) enter(ctx context.Context, pipe string, built bool) (*site, error) {
 	if err := w.checkUnchanged(refused); err != nil {
 		return nil, err
@@ -125,7 +125,10 @@ func (w *work) enter(ctx context.Context, pipe string, built bool) (*site, error
 	if err := s.preflight(ctx, built); err != nil {
 		return nil, err
 	}
-	return s, s.lockFresh(ctx)
+	if err := s.lockFresh(ctx); err != nil || s.cluster.Observed.AnyAPI() == nil {
+		return s, err
+	}
+	return s, s.takeLease(ctx)
 }
 
 // connect is reach for what needs all hosts that may not be missing. It looks how the control plane is.
@@ -262,6 +265,9 @@ func (a *App) Delete(ctx context.Context, r Request, o Observer) (*Result, error
 	}
 	for _, f := range failed {
 		s.notice("warning: left out: %v", f)
+	}
+	if err := s.takeLease(ctx); err != nil {
+		return nil, err
 	}
 	graph, err := planned(s.cluster, pipeline.Delete)
 	if err != nil {

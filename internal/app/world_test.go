@@ -387,10 +387,10 @@ func (a *attempt) kill() {
 
 // cut takes the network away from the run.
 func (a *attempt) cut() {
-	a.hangUp()
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.dead = true
+	a.mu.Unlock()
+	a.hangUp()
 }
 
 // hangUp breaks the connections to the API server.
@@ -476,7 +476,7 @@ func (l *link) Dial(ctx context.Context, network, address string) (net.Conn, err
 	}
 	l.run.mu.Lock()
 	defer l.run.mu.Unlock()
-	if l.run.over { // net/http dials on when nobody waits for it any more
+	if l.run.over || l.run.dead { // net/http dials on when nobody waits for it any more
 		c.Close()
 		return nil, net.ErrClosed
 	}

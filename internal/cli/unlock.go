@@ -12,13 +12,15 @@ import (
 func (p *program) unlockCommand() *cobra.Command {
 	cmd := p.ofCluster(&cobra.Command{
 		Use: "unlock", Short: "Remove the locks on a cluster's machines, after a kubexm was killed elsewhere",
-		Long: `Remove the locks that a kubexm has on the machines of a cluster, and say whose they were.
+		Long: `Remove the locks that a kubexm has on the machines of a cluster, and the lease that it
+has in a cluster that runs, and say whose they were.
 
 A kubexm that changes a cluster locks each of its machines, so that no other one changes
-them at the same time, from anywhere. The lock of a kubexm that was killed, or whose
-machine is gone, expires a minute after it was last renewed, and the next run from the
-same work directory does not wait for that. So this is seldom needed; while the other
-kubexm still works, both would change the same machines at once.
+them at the same time, from anywhere; the lease keeps out one that reaches other machines
+of the cluster. The lock of a kubexm that was killed, or whose machine is gone, expires a
+minute after it was last renewed, and the next run from the same work directory does not
+wait for that. So this is seldom needed; while the other kubexm still works, both would
+change the same machines at once.
 
 It asks for confirmation on a terminal; elsewhere --yes is needed.`,
 		Example: "  kubexm unlock --name prod\n  kubexm unlock -f cluster.yaml --yes",
@@ -40,13 +42,13 @@ It asks for confirmation on a terminal; elsewhere --yes is needed.`,
 				return err
 			}
 			for _, l := range held {
-				fmt.Fprintf(p.err, "%s is locked by %s\n", l.Host, l.Who)
+				fmt.Fprintf(p.err, "%s is locked by %s\n", l.Where, l.Who)
 			}
 			return p.typed(ctx, conf.Metadata.Name)
 		}
 		removed, err := p.app.Unlock(cmd.Context(), p.request, o)
 		for _, l := range removed {
-			fmt.Fprintf(p.out, "%s was locked by %s\n", l.Host, l.Who)
+			fmt.Fprintf(p.out, "%s was locked by %s\n", l.Where, l.Who)
 		}
 		if err == nil && len(removed) == 0 && !p.quiet {
 			fmt.Fprintln(p.out, "nobody has a lock")

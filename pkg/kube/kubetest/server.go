@@ -331,7 +331,11 @@ func (s *Server) watch(w http.ResponseWriter, r request) {
 
 func (s *Server) remove(r request) (any, error) {
 	if r.name != "" {
-		if _, err := s.get(r.ref); err != nil {
+		obj, err := s.get(r.ref)
+		if err != nil {
+			return nil, err
+		}
+		if err := r.only(obj); err != nil {
 			return nil, err
 		}
 	}
@@ -347,6 +351,19 @@ func (s *Server) remove(r request) (any, error) {
 		}
 	}
 	return metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess}, nil
+}
+
+// only refuses to remove an object that is not as the request has it.
+func (r request) only(obj *unstructured.Unstructured) error {
+	options := metav1.DeleteOptions{}
+	if err := json.NewDecoder(r.Body).Decode(&options); err != nil || options.Preconditions == nil {
+		return nil // there are none
+	}
+	is := options.Preconditions
+	if is.UID != nil && *is.UID != obj.GetUID() || is.ResourceVersion != nil && *is.ResourceVersion != obj.GetResourceVersion() {
+		return apierrors.NewConflict(r.GroupResource(), r.name, errChanged)
+	}
+	return nil
 }
 
 // record makes a change and tells those who watch.
