@@ -54,6 +54,7 @@ type Request struct {
 	SkipPreflight []string        // names of checks
 	HostKeys      string          // what to do with machines whose host keys are not known: ask, accept-new, strict; empty: as configured
 	Debug         bool            // every command on hosts is logged
+	Replace       []string        // apply: hosts whose machines are other ones now
 	Edit          *config.Edit    // apply: of the hosts of the configuration, before anything else; nil: none
 	AllowMissing  bool            // create, plan, apply, preflight: without hosts that cannot be reached, where the others can do without them
 }
@@ -252,6 +253,8 @@ type session struct {
 	config *v1alpha1.Cluster
 	dir    string // of the cluster on the control machine
 	leaves []leaver
+	known  map[string]*runner.Facts // of hosts, as they were last seen before; nil: nobody has looked
+	exiles map[string]string        // by name of a host: the ID of a machine that was given up
 }
 
 // machines are the hosts of the configuration, and those that leave the cluster.

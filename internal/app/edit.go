@@ -3,6 +3,7 @@ package app
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -57,6 +58,11 @@ func remaining(e config.Edit, conf *v1alpha1.Cluster, left map[string]store.Depa
 		}
 		return &conf.Spec.Hosts[i]
 	}
+	e.Move = maps.Clone(e.Move)
+	maps.DeleteFunc(e.Move, func(name string, to config.Addresses) bool {
+		is := find(name)
+		return is != nil && (to.Address == "" || to.Address == is.Address) && (to.Internal == "" || to.Internal == is.InternalAddress)
+	})
 	e.Add = slices.DeleteFunc(slices.Clone(e.Add), func(h v1alpha1.Host) bool { is := find(h.Name); return is != nil && says(*is, h) })
 	e.Remove = slices.DeleteFunc(slices.Clone(e.Remove), func(name string) bool { _, leaves := left[name]; return find(name) == nil && leaves })
 	return e

@@ -2,11 +2,15 @@ package app_test
 
 import (
 	"maps"
+	"net"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	kubexm "github.com/kubexm/kubexm/pkg/config"
+	"github.com/kubexm/kubexm/pkg/runner/runnertest"
+	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
@@ -115,4 +119,110 @@ func hostsOf(config string) map[string]bool {
 		all[m[1]] = true
 	}
 	return all
+}
+
+// burn ends a machine for good.
+func (w *world) burn(host string) {
+	w.lose(host)
+	delete(w.hosts, host)
+}
+
+// fresh is another machine under the name of one that is gone.
+func (w *world) fresh(host, id string) {
+	h := runnertest.Debian12(host)
+	h.SetAddr("eth0", addresses[host]+"/24")
+	h.Put("/etc/machine-id", id+"\n", 0o444)
+	w.settle(h)
+	w.hosts[host] = h
+	w.programs(h)
+	w.connect(h)
+	for name, member := range w.members {
+		if other := w.hosts[name]; other != nil && name != host {
+			conf := w.memberConf(other)
+			h.Serve(addresses[name]+":2379", func() (net.Conn, error) { return member.Dial(conf) })
+		}
+	}
+	for name, dial := range w.servers {
+		h.Serve(addresses[name]+":"+w.ports[name+" kube-apiserver"], dial)
+	}
+	if w.member31 != nil {
+		w.reachEtcd31(h)
+	}
+}
+
+// TestLost gives up machines that are gone, and lets others take their names.
+func TestLost(t *testing.T) {
+	racetest.Slow(t)
+	for _, name := range []string{"row7", "row9"} {
+		for _, host := range []string{"node1", "node3", "node4"} {
+			t.Run(name+"/"+host, func(t *testing.T) {
+				t.Parallel()
+				bubble(t, func(t *testing.T) { lost(t, name, host) })
+			})
+		}
+	}
+}
+
+func lost(t *testing.T, name, host string) {
+	config := joinedBy(row(t, name), "node5 worker")
+	if host != "node4" {
+		config = joinedBy(row(t, name), "node5 master, etcd", "node6 master, etcd") // an even number remains
+	}
+	w := newWorld(t, config, "")
+	_, err := w.attempt(t.Context()).create()
+	w.must(err)
+	w.burn(host)
+	a := w.attempt(t.Context())
+	a.Edit = &kubexm.Edit{Remove: []string{host}}
+	if _, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil); err == nil || !strings.Contains(fault.Advice(err), "kubexm delete node "+host) {
+		t.Fatalf("a machine that is out of reach is given up unasked: %v", err)
+	}
+	a = w.attempt(t.Context())
+	a.Force, a.Edit = true, &kubexm.Edit{Remove: []string{host}}
+	_, err = a.App.Apply(a.ctx, a.Request, a.Observer, nil)
+	w.must(err)
+	w.settled()
+	if objects := w.everything(); !strings.Contains(objects, "kubexm-lost-machines") || strings.Contains(objects, "kind: Node\nmetadata:\n  annotations:\n  name: "+host) {
+		t.Errorf("no fence, or a node:\n%s", objects)
+	}
+	w.fresh(host, "fedcba9876543210fedcba9876543210")
+	w.configure(config)
+	w.apply()
+	w.settled()
+}
+
+// TestReplaced lets fresh machines take the place of those that burnt.
+func TestReplaced(t *testing.T) {
+	racetest.Slow(t)
+	for _, name := range []string{"row7", "row9", "row22"} {
+		for _, host := range []string{"node1", "node3", "node4"} {
+			t.Run(name+"/"+host, func(t *testing.T) {
+				t.Parallel()
+				bubble(t, func(t *testing.T) { replaced(t, name, host) })
+			})
+		}
+	}
+}
+
+func replaced(t *testing.T, name, host string) {
+	config := row(t, name)
+	w := newWorld(t, config, "")
+	_, err := w.attempt(t.Context()).create()
+	w.must(err)
+	w.burn(host)
+	w.fresh(host, "fedcba9876543210fedcba9876543210")
+	for range 2 {
+		a := w.attempt(t.Context())
+		if _, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil); err == nil || !strings.Contains(err.Error(), "host "+host+" is another machine than before") {
+			t.Fatalf("another machine is taken for the one before: %v", err)
+		}
+	}
+	a := w.attempt(t.Context())
+	a.Replace = []string{host}
+	_, err = a.App.Apply(a.ctx, a.Request, a.Observer, nil)
+	w.must(err)
+	w.settled()
+	if !strings.Contains(w.everything(), "kubexm-lost-machines") {
+		t.Error("the old machine may come back")
+	}
 }

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -10,6 +11,9 @@ import (
 	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/config"
+	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/util/durable"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
@@ -106,27 +110,135 @@ func (s *site) keepLeavers() error {
 	return err
 }
 
+// isLost reports whether a host that leaves was not reached.
+func (s *site) isLost(host string) bool {
+	return slices.Contains(s.cluster.Lost(), host) && s.cluster.Facts[host] == nil
+}
+
+// before is what the note of a machine that was replaced has after the name of its host.
+const before = " before"
+
+// replaced are the hosts whose machines are new ones.
+func (w *work) replaced(facts map[string]*runner.Facts) (hosts []string) {
+	for _, h := range w.config.Spec.Hosts {
+		if f := facts[h.Name]; w.exiles[h.Name+before] != "" && f != nil && f.Env["cluster"] == "" {
+			hosts = append(hosts, h.Name)
+		}
+	}
+	return hosts
+}
+
+// knowMachines compares the machines of hosts with those that kubexm has worked on. One that has changed without a word may be a mistake, or an
+// attack: nothing goes on with it.
+func (w *work) knowMachines(facts map[string]*runner.Facts) (err error) {
+	if w.known, err = w.records.Facts(); err != nil {
+		return err
+	}
+	left, err := w.records.Departed()
+	if err != nil {
+		return err
+	}
+	w.exiles = map[string]string{}
+	for name, d := range left {
+		if d.Lost && d.MachineID != "" {
+			w.exiles[name] = d.MachineID
+		}
+	}
+	var others []string
+	for _, h := range w.config.Spec.Hosts {
+		was, is := w.known[h.Name], facts[h.Name]
+		if changed, err := w.exchanged(h.Name, was, is); err != nil || !changed {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if slices.Contains(w.Replace, h.Name) {
+			w.exiles[h.Name+before] = was.MachineID
+			if !w.DryRun { // the facts of the new one take the place of its own
+				err = errors.Join(err, w.records.KeepDeparted(h.Name+before, &store.Departed{Lost: true, MachineID: was.MachineID, Since: time.Now().UTC()}))
+			}
+			continue
+		}
+		delete(facts, h.Name) // what is known stays what it was
+		others = append(others, fmt.Sprintf("host %s is another machine than before: its machine-id is %q and was %q, and it is not part of the cluster", h.Name, is.MachineID, was.MachineID))
+	}
+	if others == nil || err != nil {
+		return err
+	}
+	err = errors.New(joinLines(others))
+	return fault.Exit(fault.Advise(err, "if it takes the place of one that is gone for good: kubexm replace node NAME"+w.Which()+"; else check spec.hosts[].address"), fault.ExitPreflight)
+}
+
+// exchanged reports whether a host that runs have worked on is another machine now, on which kubexm has not.
+func (w *work) exchanged(host string, was, is *runner.Facts) (bool, error) {
+	if was == nil || is == nil || is.Env["cluster"] == w.config.Metadata.Name || was.MachineID == is.MachineID && is.MachineID != "" {
+		return false, nil
+	}
+	cleaned, err := w.records.touched()
+	done, known := cleaned[host]
+	return known && !done, err
+}
+
+// fenced are the machines that are not to come back: those that were given up before, and those that are now.
+func (w *work) fenced(facts map[string]*runner.Facts) (machines []string) {
+	back := map[string]bool{}
+	for _, h := range w.config.Spec.Hosts {
+		if f := facts[h.Name]; f != nil {
+			back[f.MachineID] = true
+		}
+	}
+	gone := slices.Collect(maps.Values(w.exiles))
+	for _, l := range w.leaves {
+		if is := w.known[l.Name]; facts[l.Name] == nil && is != nil {
+			gone = append(gone, is.MachineID)
+		}
+	}
+	for _, id := range gone {
+		if id != "" && !back[id] && !slices.Contains(machines, id) {
+			machines = append(machines, id)
+		}
+	}
+	slices.Sort(machines)
+	return machines
+}
+
+// forgetKey forgets the host key of a machine that another one has taken the place of, or that is gone.
+func (w *work) forgetKey(h *v1alpha1.Host) error {
+	if err := connector.Forget(w.knownHosts(), w.fleet().toHost(h, w.knownHosts()).Endpoint()); err != nil {
+		return durable.Advise(fmt.Errorf("forgetting the host key of %s: %w", h.Name, err))
+	}
+	return nil
+}
+
 // farewell notes that the hosts that were to leave have left, or are lost, and that others are back.
 func (s *site) farewell() error {
-	last, err1 := s.records.Facts()
-	known, err2 := s.records.Departed()
-	err := errors.Join(err1, err2)
-	for _, l := range s.leaves {
-		if err != nil {
-			break
+	known, err := s.records.Departed()
+	keep := func(name string, is *store.Departed) {
+		if err == nil {
+			err = s.records.KeepDeparted(name, is)
 		}
-		var is *store.Departed
-		if slices.Contains(s.cluster.Lost(), l.Name) && s.cluster.Facts[l.Name] == nil {
-			is = &store.Departed{Given: l.given, Lost: true, Since: time.Now().UTC()}
-			if f := last[l.Name]; f != nil {
-				is.MachineID = f.MachineID
-			}
-		}
-		err = s.records.KeepDeparted(l.Name, is)
 	}
-	for _, h := range s.config.Spec.Hosts {
-		if _, was := known[h.Name]; was && err == nil {
-			err = s.records.KeepDeparted(h.Name, nil)
+	for _, l := range s.leaves {
+		if err == nil {
+			err = s.records.KeepFacts(map[string]*runner.Facts{l.Name: nil})
+		}
+		if !s.isLost(l.Name) {
+			keep(l.Name, nil)
+			continue
+		}
+		is := &store.Departed{Given: l.given, Lost: true, Since: time.Now().UTC()}
+		if f := s.known[l.Name]; f != nil {
+			is.MachineID = f.MachineID
+		}
+		keep(l.Name, is)
+		if err == nil {
+			err = s.forgetKey(&l.Host)
+		}
+	}
+	for name, d := range known {
+		if d.Lost && d.MachineID != "" && !slices.Contains(s.cluster.Fenced, d.MachineID) && s.exiles[name] != "" { // it is part of the cluster again
+			keep(name, nil)
 		}
 	}
 	return err

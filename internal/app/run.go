@@ -158,6 +158,13 @@ func (w *work) connect(ctx context.Context, exclusive, built bool) (_ *site, err
 // that cannot be reached or asked are left out, and returned.
 func (w *work) reach(ctx context.Context, exclusive bool, src v1alpha1.Source) (_ *site, failed []*HostError, err error) {
 	s := &site{work: w}
+	for _, h := range w.machines() {
+		if slices.Contains(w.Replace, h.Name) {
+			if err := w.forgetKey(h); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
 	s.fleet, failed = w.dialAll(ctx)
 	w.ends = append(w.ends, s.hangUp)
 	if exclusive {
@@ -168,6 +175,9 @@ func (w *work) reach(ctx context.Context, exclusive bool, src v1alpha1.Source) (
 	facts, mute := s.gather(ctx)
 	failed = append(failed, mute...)
 	if w.records != nil {
+		if err := w.knowMachines(facts); err != nil {
+			return nil, failed, err
+		}
 		if err := w.records.KeepFacts(facts); err != nil { // nothing is owed to it: install looks itself
 			s.notice(unkept, err)
 		}
@@ -175,7 +185,7 @@ func (w *work) reach(ctx context.Context, exclusive bool, src v1alpha1.Source) (
 	if s.cluster, err = w.planning(facts, src); err != nil {
 		return nil, failed, err
 	}
-	s.cluster.Forced = w.Force
+	s.cluster.Forced, s.cluster.Fenced, s.cluster.Replaced = w.Force, w.fenced(facts), w.replaced(facts)
 	for _, l := range w.leaves {
 		s.cluster.Leave(l.Host)
 	}

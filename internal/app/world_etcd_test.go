@@ -78,18 +78,22 @@ func (w *world) runEtcd() {
 		}
 		return []string{"/registry/namespaces/default"}
 	})
-	member := w.etcd31.Add("etcd1", "https://"+externalEtcd)
+	w.member31 = w.etcd31.Add("etcd1", "https://"+externalEtcd)
+	for _, h := range w.hosts {
+		w.reachEtcd31(h)
+	}
+}
+
+// reachEtcd31 lets a host reach it.
+func (w *world) reachEtcd31(h *runnertest.Host) {
 	pair, err := tls.LoadX509KeyPair(filepath.Join(etcdCerts(), "member-etcd1.crt"), filepath.Join(etcdCerts(), "member-etcd1.key"))
 	w.must(err)
 	ca, err := os.ReadFile(filepath.Join(etcdCerts(), "ca.crt"))
 	w.must(err)
 	conf := mutual(pair, string(ca))
-	for _, h := range w.hosts {
-		for _, at := range []string{externalEtcd, "10.0.0.32:2379"} {
-			h.Serve(at, func() (net.Conn, error) { return member.Dial(conf) })
-		}
+	for _, at := range []string{externalEtcd, "10.0.0.32:2379"} {
+		h.Serve(at, func() (net.Conn, error) { return w.member31.Dial(conf) })
 	}
-	w.member31 = member
 }
 
 // mutual is how a server shows a certificate and asks for one of its authority.

@@ -95,21 +95,26 @@ func newWorld(t testing.TB, config, mirrors string) *world {
 		}
 	}
 	for _, h := range w.hosts {
-		h.Blocked = map[string]string{}
-		for _, port := range apiPorts {
-			for _, name := range endpoints {
-				h.Serve(name+":"+port, func() (net.Conn, error) { return w.named(h, name, port) })
-			}
-			for _, address := range []string{vip, secondVIP} {
-				h.Blocked[address+":"+port] = "No route to host" // nobody has it yet
-				h.Serve(address+":"+port, func() (net.Conn, error) { return w.shared(address, port) })
-			}
-		}
+		w.connect(h)
 	}
 	if strings.Contains(config, ":2379") {
 		w.runEtcd()
 	}
 	return w
+}
+
+// connect lets a host reach API servers by the names and addresses that they share.
+func (w *world) connect(h *runnertest.Host) {
+	h.Blocked = map[string]string{}
+	for _, port := range apiPorts {
+		for _, name := range endpoints {
+			h.Serve(name+":"+port, func() (net.Conn, error) { return w.named(h, name, port) })
+		}
+		for _, address := range []string{vip, secondVIP} {
+			h.Blocked[address+":"+port] = "No route to host" // nobody has it yet
+			h.Serve(address+":"+port, func() (net.Conn, error) { return w.shared(address, port) })
+		}
+	}
 }
 
 // settle gives a machine what its owner chose before: a name, SELinux, a firewall and a time zone; and to one

@@ -95,7 +95,7 @@ const (
 
 func (p *program) root() *cobra.Command {
 	root := p.group("kubexm", "Production Kubernetes from bare Linux machines",
-		p.createCommand(), p.applyCommand(), p.addCommand(), p.deleteCommand(), p.unlockCommand(), p.planCommand(), p.installCommand(), p.downloadCommand(), p.importCommand(), p.buildCommand(),
+		p.createCommand(), p.applyCommand(), p.addCommand(), p.replaceCommand(), p.deleteCommand(), p.unlockCommand(), p.planCommand(), p.installCommand(), p.downloadCommand(), p.importCommand(), p.buildCommand(),
 		p.imagesCommand(), p.registryCommand(),
 		p.preflightCommand(), p.hostsCommand(), p.statusCommand(), p.execCommand(), p.sshCommand(), p.kubeconfigCommand(), p.runsCommand(), p.eventsCommand(),
 		p.configCommand(), p.completionCommand(), p.versionCommand())

@@ -153,6 +153,47 @@ Run it again if it was interrupted: it continues.`,
 	return cmd
 }
 
+func (p *program) replaceCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "node NAME", Short: "Let a fresh machine take the place of one that is gone for good",
+		Long: `Make a fresh machine what another one of this name was: worker, master, member of etcd or
+load balancer. It is told from the old one by its machine-id and SSH host key, which are
+recorded anew.
+
+The member of etcd and the node of the old machine are removed, the new one is prepared
+and joins. Should the old machine come back, its member and its kubelet are not let in.
+
+With --address the new machine has another address; the configuration is edited, in which
+comments and order stay. The address in /etc/hosts, load balancers and certificates follow.
+
+Run it again if it was interrupted: it continues.`,
+		Example: `  kubexm replace node master2 --name prod
+  kubexm replace node master2 --address 10.0.0.22 --name prod`,
+		PreRunE: p.chosen,
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return p.hostNames(), cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	var to config.Addresses
+	cmd.Flags().StringVar(&to.Address, "address", "", "IP address or DNS name at which this machine reaches the new one, if it is another one")
+	cmd.Flags().StringVar(&to.Internal, "internal-address", "", "IPv4 address at which the other hosts reach it, if it is another one")
+	format := p.createFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usage(fault.Advise(errors.New("name one machine"), "kubexm replace node NAME"))
+		}
+		p.request.Replace = args
+		e := config.Edit{}
+		if to != (config.Addresses{}) {
+			e.Move = map[string]config.Addresses{args[0]: to}
+		}
+		return p.editNodes(cmd, format.value, e)
+	}
+	group := p.group("replace", "Replace machines of a cluster", cmd)
+	group.GroupID = groupCluster
+	return group
+}
+
 // editNodes edits the hosts of a cluster and brings it to its configuration.
 func (p *program) editNodes(cmd *cobra.Command, format string, e config.Edit) error {
 	p.request.Edit = &e

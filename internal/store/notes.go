@@ -55,6 +55,12 @@ func (d *database) KeepFacts(facts map[string]*runner.Facts) error {
 
 func keepFacts(tx *sql.Tx, facts map[string]*runner.Facts) error {
 	for host, f := range facts {
+		if f == nil {
+			if _, err := tx.Exec("DELETE FROM note WHERE kind = ? AND name = ?", noteFacts, host); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := note(tx, noteFacts, host, f); err != nil {
 			return err
 		}

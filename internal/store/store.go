@@ -54,7 +54,7 @@ type Revisions interface {
 type Hosts interface {
 	// Facts returns what was last seen of each host.
 	Facts() (map[string]*runner.Facts, error)
-	// KeepFacts replaces what is known of the hosts that are given.
+	// KeepFacts replaces what is known of the hosts that are given; of those with nil nothing is.
 	KeepFacts(facts map[string]*runner.Facts) error
 	// Inventory returns by host what it owes to kubexm, in the words of the ledger.
 	Inventory() (map[string][]string, error)

@@ -35,6 +35,8 @@ type Cluster struct {
 	Certs    *pki.Store
 	Observed Observed        // how the cluster was found; nobody has looked: its zero value
 	Versions config.Versions // of the parts that the configuration does not name
+	Fenced   []string        // IDs of machines that are not to come back, sorted
+	Replaced []string        // hosts whose machines are new ones
 	Forced   bool            // hosts that leave go although pods or data on them are lost
 
 	hosts     map[string]*v1alpha1.Host // by name

@@ -158,9 +158,6 @@ func (d *document) comma(s span) (end int, has bool) {
 	if !d.is(i, ",") {
 		return s.to, false
 	}
-	if bytes.ContainsAny(d.text[s.to:i], "\n#") {
-		d.lose(unclear)
-	}
 	return i + 1, true
 }
 

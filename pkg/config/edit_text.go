@@ -142,6 +142,8 @@ func (d *document) end(n *yaml.Node) int {
 
 func (d *document) scalarEnd(n *yaml.Node, i int) int {
 	switch {
+	case n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 && strings.TrimSpace(n.Value) == "":
+		return d.eol(i)
 	case n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0:
 		return d.blockEnd(i)
 	case n.Style&yaml.SingleQuotedStyle != 0:

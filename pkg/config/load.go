@@ -197,5 +197,8 @@ func syntaxError(err error, data []byte) Error {
 			return Error{Line: n, Msg: "a tab; YAML indents with spaces"}
 		}
 	}
+	if strings.HasPrefix(m[2], "unknown anchor") { // its name may be the beginning of a password
+		m[2] = "an alias of an anchor that is not there before it; a text that begins with * needs quotes"
+	}
 	return Error{Line: max(line, 1), Msg: "not YAML: " + m[2]}
 }

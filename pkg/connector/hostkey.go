@@ -395,6 +395,38 @@ func Trust(knownHosts string, shown []HostKey) error {
 	return errors.Join(all...)
 }
 
+// Forget removes what a known_hosts file has of a machine at an address with its port: another one has taken its place.
+func Forget(knownHosts, address string) (err error) {
+	recording.Lock()
+	defer recording.Unlock()
+	f, err := os.Open(knownHosts)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("locking %s: %w", knownHosts, err)
+	}
+	was, err := os.ReadFile(knownHosts)
+	if err != nil {
+		return err
+	}
+	var kept []byte
+	for line := range bytes.Lines(was) {
+		if _, hosts, _, _, _, err := ssh.ParseKnownHosts(line); err == nil && slices.Contains(hosts, knownhosts.Normalize(address)) {
+			continue
+		}
+		kept = append(kept, line...)
+	}
+	if len(kept) == len(was) {
+		return nil
+	}
+	return durable.Write(knownHosts, kept)
+}
+
 // recording keeps this process to one thread that waits in front of the file lock to write.
 var recording sync.RWMutex
 

@@ -77,7 +77,7 @@ func LiveControlPlane(c *cluster.Cluster, downloads, pushed *plan.Gate) plan.Par
 		}
 	}
 	etcd := control(downloads.Holds(task.Etcd(c)))
-	return plan.Module{Parts: []plan.Part{control(task.LostMembers(c)), configure, etcd, begin, control(downloads.Holds(task.LiveMasters(c, live)), task.APIPort(c)), plan.Parallel{
+	return plan.Module{Parts: []plan.Part{control(task.LostMembers(c), task.Replaced(c)), configure, etcd, begin, control(downloads.Holds(task.LiveMasters(c, live)), task.APIPort(c)), plan.Parallel{
 		plan.If(!c.Kubeadm(), control(task.RBAC(c))), Addons(c),
 	}}}
 }
@@ -150,7 +150,7 @@ func LoadBalancers(c *cluster.Cluster) plan.Part {
 
 // Addons installs what is in every cluster.
 func Addons(c *cluster.Cluster) plan.Part {
-	return plan.Module{Name: "addons", Parts: []plan.Part{plan.Parallel{task.Network(c), task.DNS(c), plan.If(c.Kubeadm(), task.Proxy(c)), task.Identity(c)}}}
+	return plan.Module{Name: "addons", Parts: []plan.Part{plan.Parallel{task.Network(c), task.DNS(c), plan.If(c.Kubeadm(), task.Proxy(c)), task.Identity(c), task.Fence(c)}}}
 }
 
 // Spare lets workers fail in p, as long as one is left for what runs in every cluster.

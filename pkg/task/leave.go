@@ -28,6 +28,18 @@ func LostMembers(c *cluster.Cluster) plan.Part {
 	})
 }
 
+// Replaced removes the nodes of machines that new ones take the place of: their pods do not wait for them.
+func Replaced(c *cluster.Cluster) plan.Part {
+	return plan.If(len(c.Replaced) > 0, on("replaced", []string{plan.API}, func(string) (steps []step.Step) {
+		for _, h := range c.Replaced {
+			if c.IsNode(h) {
+				steps = append(steps, kubelet.Gone(c, h))
+			}
+		}
+		return steps
+	}))
+}
+
 // Retire takes masters and members of etcd off hosts that are not to be any more, one host after the other: first its pods, the virtual address
 // and the leadership of etcd go elsewhere, then its vote, then its API server.
 func Retire(c *cluster.Cluster) plan.Part {

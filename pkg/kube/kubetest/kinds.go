@@ -32,7 +32,7 @@ func builtin() map[schema.GroupVersionResource]kind {
 		"coordination.k8s.io/v1":          "Lease",
 		"discovery.k8s.io/v1":             "EndpointSlice",
 		"certificates.k8s.io/v1":          "CertificateSigningRequest*",
-		"admissionregistration.k8s.io/v1": "MutatingWebhookConfiguration* ValidatingWebhookConfiguration*",
+		"admissionregistration.k8s.io/v1": "MutatingWebhookConfiguration* ValidatingWebhookConfiguration* ValidatingAdmissionPolicy* ValidatingAdmissionPolicyBinding*",
 		"apiextensions.k8s.io/v1":         "CustomResourceDefinition*",
 		"apiregistration.k8s.io/v1":       "APIService*",
 	} {

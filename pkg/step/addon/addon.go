@@ -51,6 +51,11 @@ func Identity(c *cluster.Cluster) step.Step {
 	return apply(c, "identity", templates.Render("kubernetes/identity", struct{ ID, Name string }{c.ID(), c.Name}))
 }
 
+// Fence keeps machines that were given up from becoming nodes again, should they come back.
+func Fence(c *cluster.Cluster) step.Step {
+	return apply(c, "fence", templates.Render("kubernetes/fence", struct{ Machines []string }{c.Fenced}))
+}
+
 // Corefile is the configuration of the DNS server.
 func Corefile(c *cluster.Cluster) string {
 	upstream := c.Spec.DNS.CoreDNS.Upstream

@@ -98,14 +98,21 @@ func (j Join) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 	}
 	return &step.Change{
 		Diff: diff, Verify: step.Verified,
-		Run:      func(ctx context.Context) error { return j.run(ctx, r, view, own, data != nil) },
+		Run: func(ctx context.Context) error {
+			return waited(ctx, "adding a member of etcd on "+j.Host, func() error { return j.run(ctx, r, data != nil) })
+		},
 		Rollback: func(ctx context.Context) error { return j.leave(ctx, r) },
 	}, nil
 }
 
-func (j Join) run(ctx context.Context, r *runner.Runner, view etcd.View, own *etcd.State, stale bool) error {
+// run looks again each time: what was asked for may have been done although there was no answer.
+func (j Join) run(ctx context.Context, r *runner.Runner, stale bool) error {
+	view, err := j.survey(ctx, r)
+	if err != nil {
+		return err
+	}
+	own, members := view.ByPeer(j.PeerURL), listed(view)
 	return j.through(r, view, 0, func(client *etcd.Client) (err error) {
-		members := listed(view)
 		if own != nil && len(own.ClientURLs) > 0 {
 			if err := client.Remove(ctx, own.Member.ID); err != nil {
 				return err
@@ -113,8 +120,7 @@ func (j Join) run(ctx context.Context, r *runner.Runner, view etcd.View, own *et
 			own = nil
 		}
 		if own == nil {
-			err := waited(ctx, "adding a member of etcd on "+j.Host, func() error { _, members, err = client.AddLearner(ctx, j.PeerURL); return err })
-			if err != nil {
+			if _, members, err = client.AddLearner(ctx, j.PeerURL); err != nil {
 				return err
 			}
 		}
