@@ -57,6 +57,10 @@ test-faults: ## every change, on every row, of a cluster that runs, and every mo
 e2e-life: deps ## real clusters that are changed while they run and are used (ROW=N: one of 5, 7, 9, 13, 18, 21; LIFE=REGEXP: only some parts)
 	E2E_LIFE=$(ROW) $(GO) test -tags e2e -count=1 -timeout 120m -v -run '^TestLife$$/./($(or $(value LIFE),.))' ./test/e2e
 
+.PHONY: e2e-hosts
+e2e-hosts: deps ## real clusters that get hosts and lose them while they are used (ROW=N: one of 4, 5, 7, 9, 13, 14, 18, 21, 22; HOSTS=REGEXP: only some of grow, worker, five, first, leader, killed)
+	E2E_HOSTS=$(ROW) $(GO) test -tags e2e -count=1 -timeout 180m -v -run '^TestHosts$$/./($(or $(value HOSTS),.))' ./test/e2e
+
 .PHONY: e2e
 e2e: deps ## real clusters on machines of this machine's own making; needs root (E2E=REGEXP: only some parts)
 	$(GO) test -tags e2e -count=1 -timeout 120m -v -run '$(or $(value E2E),.)' ./test/e2e

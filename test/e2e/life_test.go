@@ -203,7 +203,7 @@ func (c *cluster) addresses(t *testing.T) {
 	must(t, err)
 	for _, vip := range []string{the.bed.VIP(), the.bed.SecondVIP()} {
 		var on []string
-		for _, n := range slices.Concat(c.masters(), c.balancers()) {
+		for _, n := range the.nodes {
 			if strings.Contains(the.on(t, n, "ip -4 -o addr"), " "+vip+"/") {
 				on = append(on, n.Name)
 			}
@@ -219,24 +219,31 @@ func (c *cluster) starts(t *testing.T) string {
 	t.Helper()
 	var all []string
 	for _, n := range c.kubelets() {
-		out := the.on(t, n, `crictl ps -o json | grep -E '"(attempt|io.kubernetes.container.name|io.kubernetes.pod.name)"' || true`)
-		var attempt, name string
-		for line := range strings.Lines(out) {
-			key, value, _ := strings.Cut(strings.Trim(strings.TrimSpace(line), ","), ": ")
-			value = strings.Trim(value, `"`)
-			switch {
-			case strings.Contains(key, "attempt"):
-				attempt = value
-			case strings.Contains(key, "container.name"):
-				name = value
-			case slices.Contains([]string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd", "kube-vip", "haproxy", "nginx", "kube-proxy", "kube-flannel"}, name):
-			default:
-				all = append(all, value+" "+name+" "+attempt)
-			}
-		}
+		all = append(all, containers(t, n, false)...)
 	}
 	slices.Sort(all)
 	return strings.Join(all, "\n")
+}
+
+// containers lists those of a machine, with how often each has started; all: also those of the control plane, of what leads to it, and of the network.
+func containers(t *testing.T, n testbed.Node, all bool) (list []string) {
+	t.Helper()
+	out := the.on(t, n, `crictl ps -o json | grep -E '"(attempt|io.kubernetes.container.name|io.kubernetes.pod.name)"' || true`)
+	var attempt, name string
+	for line := range strings.Lines(out) {
+		key, value, _ := strings.Cut(strings.Trim(strings.TrimSpace(line), ","), ": ")
+		value = strings.Trim(value, `"`)
+		switch {
+		case strings.Contains(key, "attempt"):
+			attempt = value
+		case strings.Contains(key, "container.name"):
+			name = value
+		case !all && slices.Contains([]string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd", "kube-vip", "haproxy", "nginx", "kube-proxy", "kube-flannel"}, name):
+		default:
+			list = append(list, value+" "+name+" "+attempt)
+		}
+	}
+	return list
 }
 
 // change edits the configuration of a cluster.

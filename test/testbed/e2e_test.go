@@ -249,6 +249,25 @@ func testPower(t *testing.T, tb *Testbed, n Node) {
 	if out := must(t, tb, n, "cat /var/lib/kept /root/kept; ls /run/lost /sys/class/net/lost 2>/dev/null; true"); out != "kept\nkept" {
 		t.Errorf("after the boot: %s", out)
 	}
+	const who = "cat /etc/machine-id /etc/ssh/ssh_host_ed25519_key.pub"
+	before := must(t, tb, n, who)
+	if err := tb.Burn(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	if s := tb.State(n); s != "off" {
+		t.Errorf("a new machine is %s", s)
+	}
+	if err := tb.Start(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	if out := must(t, tb, n, "ls /var/lib/kept /root/kept 2>/dev/null; true"); out != "" {
+		t.Errorf("a new machine has %s", out)
+	}
+	for i, is := range strings.Split(must(t, tb, n, who), "\n") {
+		if is == strings.Split(before, "\n")[i] {
+			t.Errorf("a new machine has %s, as the one before", is)
+		}
+	}
 }
 
 // testSnapshot looks twice at a node that nobody touches, then at one somebody did.

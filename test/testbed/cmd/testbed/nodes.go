@@ -140,6 +140,9 @@ func nodeCommands() []*cobra.Command {
 		nodeCommand("start NODE", "Boot a node that is off", one, func(cmd *cobra.Command, t *testbed.Testbed, n testbed.Node, _ []string) error {
 			return t.Start(cmd.Context(), n)
 		}),
+		nodeCommand("burn NODE", "Replace a node by a new machine under its name and address, which is off", one, func(cmd *cobra.Command, t *testbed.Testbed, n testbed.Node, _ []string) error {
+			return t.Burn(cmd.Context(), n)
+		}),
 	}
 }
 

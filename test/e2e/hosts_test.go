@@ -1,0 +1,245 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kubexm/kubexm/test/testbed"
+)
+
+// hostRows are the rows whose clusters get hosts and lose them.
+var hostRows = []int{4, 5, 7, 9, 13, 14, 18, 21, 22}
+
+// TestHosts lets hosts join clusters that run and leave them, while a user on the worker asks the API server every 100 ms and
+// writes all the time: nothing that was written is lost, no pod on a host that stays restarts, machines that left are as they
+// were before, and a second apply finds nothing to do. E2E_HOSTS=ROW chooses one row. A row ends with its first failure.
+func TestHosts(t *testing.T) {
+	defer the.shrink(t)
+	for _, row := range hostRows {
+		if only := os.Getenv("E2E_HOSTS"); only != "" && only != strconv.Itoa(row) {
+			continue
+		}
+		t.Run(fmt.Sprint("row", row), func(t *testing.T) { comeAndGo(t, row) })
+	}
+}
+
+// spares is how many machines there are beyond those of the row.
+const spares = 2
+
+func comeAndGo(t *testing.T, row int) {
+	restoreMachines(t)
+	is := testbed.Rows[row-1]
+	the.resize(t, is.Nodes()+spares)
+	all := the.nodes
+	the.nodes = all[:is.Nodes()] // the configuration is of these
+	if is.ExternalEtcd() {
+		must(t, the.bed.RunEtcd(t.Context(), the.builder, the.nodes[len(the.nodes)-1]))
+	}
+	m := &moving{cluster: newCluster(t, row, where{}, impatient), spares: all[is.Nodes():], before: map[string]string{}, took: map[string]time.Duration{}}
+	the.nodes = all
+	m.full, m.balancer = m.read(t).Spec.Hosts, m.read(t).Spec.LoadBalancer
+	for i, text := range the.snapshots(t) {
+		m.before[all[i].Name] = text
+	}
+	for _, part := range []struct {
+		name string
+		do   func(*testing.T, *moving)
+	}{
+		{"grow", growAndShrink}, {"worker", workerComesAndGoes}, {"five", fiveMasters}, {"first", firstGoes}, {"leader", leaderBurns}, {"killed", killedMoving},
+	} {
+		done := t.Run(part.name, func(t *testing.T) {
+			defer timed(t)()
+			part.do(t, m)
+		})
+		if !done {
+			return
+		}
+	}
+	if m.made == nil {
+		return // no part was chosen
+	}
+	m.unrelay(t)
+	m.remove(t)
+	m.left(t, nil, func(string) bool { return true })
+}
+
+// growAndShrink leads from one master without a load balancer to all that the row has, in one run, and back.
+func growAndShrink(t *testing.T, m *moving) {
+	m.change(t, m.small())
+	m.begin(t)
+	m.move(t, m.growing(), 0)
+	m.move(t, m.shrinking(), 0)
+}
+
+// workerComesAndGoes adds a worker, and takes it away although a disruption budget lets go of one pod at a time.
+func workerComesAndGoes(t *testing.T, m *moving) {
+	m.whole(t)
+	m.move(t, m.comes("worker", m.spares[0]), moment)
+	m.guests(t, m.spares[0])
+	budget := m.budget(t)
+	m.move(t, m.goes("worker", m.spares[0]), moment)
+	budget(t)
+}
+
+// fiveMasters adds two masters at once, and takes them away.
+func fiveMasters(t *testing.T, m *moving) {
+	m.whole(t)
+	m.move(t, m.comes("master", m.spares...), m.limit(moment))
+	m.move(t, m.goes("master", m.spares...), m.limit(moment))
+}
+
+// firstGoes takes the first master away, which kubeadm began on, and adds it again as the last one.
+func firstGoes(t *testing.T, m *moving) {
+	m.whole(t)
+	first := the.nodes[0]
+	m.move(t, m.goes("master", first), m.limit(moment))
+	m.move(t, m.comes("master", first), m.limit(moment))
+}
+
+// leaderBurns has the machine burn that leads etcd, gives it up, and adds a new one under its name.
+func leaderBurns(t *testing.T, m *moving) {
+	m.whole(t)
+	victim := the.nodes[0]
+	if !m.externalEtcd() {
+		victim = m.leader(t)
+	}
+	t.Log("it is", victim.Name)
+	lose := m.goes("master", victim)
+	lose.args = append(lose.args, "--force")
+	lose.prepare = func(t *testing.T) { must(t, the.bed.Poweroff(t.Context(), victim)) }
+	m.gone = victim.Name
+	m.move(t, lose, m.limit(lease))
+	must(t, the.bed.Burn(t.Context(), victim))
+	must(t, the.bed.Start(t.Context(), victim))
+	m.gone = ""
+	text, err := the.bed.Snapshot(t.Context(), victim)
+	must(t, err)
+	m.before[victim.Name] = text
+	come := m.comes("master", victim)
+	come.args = append(come.args, "--host-keys", "accept-new")
+	m.move(t, come, m.limit(moment))
+}
+
+// killedMoving kills kubexm at random moments while hosts come and go. The same command again goes on.
+func killedMoving(t *testing.T, m *moving) {
+	m.whole(t)
+	random := rand.New(rand.NewPCG(seed(t), 0))
+	w := watch(t, m.cluster)
+	first, worker := the.nodes[0], m.spares[0]
+	for kills := 20; kills > 0; {
+		for _, s := range []stroke{m.comes("worker", worker), m.goes("worker", worker), m.goes("master", first), m.comes("master", first), m.shrinking(), m.growing()} {
+			s.prepare(t)
+			kills -= m.killed(t, s, random, min(kills, 4))
+			m.holds(t)
+		}
+	}
+	t.Log(w.stop(t))
+}
+
+// killed kills a command at random moments a number of times, unless it ends before, and lets it go on to its end. It returns how often it was killed.
+func (m *moving) killed(t *testing.T, s stroke, random *rand.Rand, most int) (kills int) {
+	t.Helper()
+	typical := m.took[s.name]
+	if typical == 0 {
+		typical = 40 * time.Second
+	}
+	for kills < most {
+		delay := time.Duration(random.Int64N(int64(typical)))
+		p := m.start(t, nil, s.args...)
+		timer := time.AfterFunc(delay, func() { p.signal(syscall.SIGKILL) })
+		o := p.wait(t)
+		timer.Stop()
+		if o.code != 128+int(syscall.SIGKILL) {
+			o.ok(t)
+			t.Logf("%s: it ended in %.1f s, before it was killed", s.name, o.took.Seconds())
+			return kills
+		}
+		kills++
+		last := "no event"
+		if len(o.events) > 0 {
+			e := o.events[len(o.events)-1]
+			last = fmt.Sprintf("%d events, the last: %s %s on %s", len(o.events), e.Status, e.What, e.Host)
+		}
+		t.Logf("%s: killed after %.1f s and %s", s.name, o.took.Seconds(), last)
+	}
+	o := m.run(t, s.args...).ok(t)
+	t.Logf("%s: went on in %.1f s, %d steps changed something", s.name, o.took.Seconds(), o.result.Summary.Changed)
+	return kills
+}
+
+// comes adds hosts with a role, as a user would.
+func (m *moving) comes(role string, nodes ...testbed.Node) stroke {
+	s := stroke{name: fmt.Sprint(role, "s come: ", names(nodes)), args: []string{"add", "node"}, prepare: func(*testing.T) {}, strict: role == "worker"}
+	for _, n := range nodes {
+		s.args = append(s.args, n.Name+"="+n.Address)
+	}
+	s.args = append(s.args, "--role", role, "--yes", "-o", "json")
+	if role == "master" && !m.externalEtcd() {
+		s.args = append(s.args, "--role", "etcd")
+	}
+	return s
+}
+
+// goes takes hosts away.
+func (m *moving) goes(role string, nodes ...testbed.Node) stroke {
+	args := append([]string{"delete", "node"}, names(nodes)...)
+	return stroke{name: fmt.Sprint(role, "s go: ", names(nodes)), args: append(args, "--yes", "-o", "json"), prepare: func(*testing.T) {}, strict: role == "worker"}
+}
+
+// growing leads from one master to all that the row has, by an edit of the configuration.
+func (m *moving) growing() stroke {
+	return stroke{name: "all come", args: []string{"apply", "--yes", "-o", "json"}, prepare: func(t *testing.T) {
+		m.change(t, set("hosts", m.full), set("loadBalancer", m.balancer))
+	}}
+}
+
+// shrinking leads back to one master, by an edit and a command: the load balancer goes with those for whom it was.
+func (m *moving) shrinking() stroke {
+	var gone []testbed.Node
+	for _, n := range the.nodes {
+		if m.beyondSmall(n.Name) {
+			gone = append(gone, n)
+		}
+	}
+	s := m.goes("other host", gone...)
+	s.prepare = func(t *testing.T) { m.change(t, set("loadBalancer", map[string]any{"enabled": false})) }
+	return s
+}
+
+// leader is the machine whose member leads etcd.
+func (m *moving) leader(t *testing.T) testbed.Node {
+	t.Helper()
+	for _, s := range m.members(t) {
+		if s.Leader == s.Member.ID {
+			return m.node(t, s.Name)
+		}
+	}
+	t.Fatal("nobody leads etcd")
+	return testbed.Node{}
+}
+
+func names(nodes []testbed.Node) (all []string) {
+	for _, n := range nodes {
+		all = append(all, n.Name)
+	}
+	return all
+}
+
+// node is the machine with a name, or with an address.
+func (m *moving) node(t *testing.T, name string) testbed.Node {
+	t.Helper()
+	i := slices.IndexFunc(the.nodes, func(n testbed.Node) bool { return n.Name == name || net.ParseIP(name) != nil && n.Address == name })
+	if i < 0 {
+		t.Fatalf("no machine %s", name)
+	}
+	return the.nodes[i]
+}
