@@ -46,7 +46,7 @@ type Proposal struct {
 	Restarts []Restart      `json:"restarts,omitempty"`
 	Away     string         `json:"away,omitempty"` // for how long the API may be away, and for whom; empty: not at all
 	Missing  []string       `json:"missing,omitempty"`
-	Leaving  []string       `json:"leaving,omitempty"` // hosts that leave the cluster
+	Leaving  []string       `json:"leaving,omitempty"`  // hosts that leave the cluster
 	Revision string         `json:"revision,omitempty"` // the run to whose configuration it goes back
 	File     string         `json:"file,omitempty"`     // that then gets the text of that configuration
 	Hash     string         `json:"hash"`               // of all that, and of what was observed

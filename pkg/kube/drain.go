@@ -56,21 +56,26 @@ func (c *Client) Evictable(ctx context.Context, node string, lose bool) (names [
 }
 
 func (c *Client) evictable(ctx context.Context, node string) (pods []corev1.Pod, err error) {
+	all, err := c.podsOn(ctx, node)
+	for _, p := range all {
+		owner := metav1.GetControllerOf(&p)
+		_, static := p.Annotations[corev1.MirrorPodAnnotationKey]
+		ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+		if !static && !ended && (owner == nil || owner.Kind != "DaemonSet") {
+			pods = append(pods, p)
+		}
+	}
+	return pods, err
+}
+
+// podsOn are all pods that are bound to a node.
+func (c *Client) podsOn(ctx context.Context, node string) (pods []corev1.Pod, err error) {
 	err = c.retry(ctx, "listing the pods of "+node, func(ctx context.Context) error {
 		list, err := c.Typed.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
-		if err != nil {
-			return err
+		if err == nil {
+			pods = list.Items
 		}
-		pods = nil
-		for _, p := range list.Items {
-			owner := metav1.GetControllerOf(&p)
-			_, static := p.Annotations[corev1.MirrorPodAnnotationKey]
-			ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-			if !static && !ended && (owner == nil || owner.Kind != "DaemonSet") {
-				pods = append(pods, p)
-			}
-		}
-		return nil
+		return err
 	})
 	return pods, err
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -34,6 +35,35 @@ func (c *Client) Leavable(ctx context.Context, node string) error {
 	}
 	err := fmt.Errorf("node %s cannot leave: %s", node, strings.Join(why, "; "))
 	return fault.Advise(err, "move the data, add replicas or change the budgets; to lose them: --force")
+}
+
+// PodsOf lists the pods that are bound to a node, as namespace/name.
+func (c *Client) PodsOf(ctx context.Context, node string) (names []string, err error) {
+	pods, err := c.podsOn(ctx, node)
+	for _, p := range pods {
+		names = append(names, p.Namespace+"/"+p.Name)
+	}
+	return names, err
+}
+
+// ForgetPods removes the pods of a node that is gone: nothing runs there that could end them. Kubernetes itself does so after 40 seconds
+// (k8s.io/kubernetes/pkg/controller/podgc), in which DaemonSets count them as missing.
+func (c *Client) ForgetPods(ctx context.Context, node string) error {
+	pods, err := c.podsOn(ctx, node)
+	for _, p := range pods {
+		if err != nil {
+			break
+		}
+		err = c.retry(ctx, "removing "+p.Namespace+"/"+p.Name, func(ctx context.Context) error {
+			now := int64(0)
+			err := c.Typed.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &p.UID}})
+			if absent(err) || apierrors.IsConflict(err) {
+				return nil
+			}
+			return err
+		})
+	}
+	return err
 }
 
 // localVolumes are the volumes in use that no other node has, each with its claim.

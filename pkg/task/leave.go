@@ -40,8 +40,8 @@ func Replaced(c *cluster.Cluster) plan.Part {
 	}))
 }
 
-// Retire takes masters and members of etcd off hosts that are not to be any more, one host after the other: first its pods, the virtual address
-// and the leadership of etcd go elsewhere, then its vote, then its API server.
+// Retire takes masters and members of etcd off hosts that are not to be any more, one host after the other: first its pods and the virtual address
+// go elsewhere, then its API server ends, then the leadership of etcd and its vote go.
 func Retire(c *cluster.Cluster) plan.Part {
 	masters, members, nodes := c.FormerMasters(), c.FormerEtcd(), c.FormerNodes()
 	hosts := slices.Clone(masters)
@@ -54,19 +54,14 @@ func Retire(c *cluster.Cluster) plan.Part {
 		if slices.Contains(nodes, h) {
 			all = append(all, kubelet.Emptied(c, h))
 		}
-		if slices.Contains(masters, h) {
-			all = append(all, elsewhere(c, h)...)
+		if slices.Contains(masters, h) { // an API server that ends takes itself out of the service kubernetes, while its etcd answers
+			all = append(append(all, elsewhere(c, h)...), controlplane.Gone())
 		}
 		if slices.Contains(members, h) {
 			all = append(all, health.HandOver(c, h))
 			if m := c.MemberOf(h); m.ID != 0 {
 				all = append(all, etcd.Remove(c, m))
 			}
-		}
-		if slices.Contains(masters, h) {
-			all = append(all, controlplane.Gone())
-		}
-		if slices.Contains(members, h) {
 			all = append(all, etcd.Gone(c))
 		}
 		return all

@@ -27,17 +27,22 @@ func (n NoNode) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, e
 	if err != nil {
 		return nil, err
 	}
-	if _, err = client.Cordoned(ctx, n.Node); err != nil {
-		if kube.NotFound(err) {
-			err = nil
-		}
+	left, err1 := client.PodsOf(ctx, n.Node)
+	if _, err = client.Cordoned(ctx, n.Node); kube.NotFound(err) && len(left) == 0 {
+		return nil, err1
+	} else if err != nil && !kube.NotFound(err) {
 		return nil, err
 	}
 	node, err := kube.ReadObjects([]byte("{apiVersion: v1, kind: Node, metadata: {name: " + n.Node + "}}"))
 	if err != nil {
 		return nil, err
 	}
-	return &step.Change{Diff: "- node " + n.Node, Run: func(ctx context.Context) error { return client.Delete(ctx, node...) }}, nil
+	return &step.Change{Diff: "- node " + n.Node, Run: func(ctx context.Context) error {
+		if err := client.Delete(ctx, node...); err != nil {
+			return err
+		}
+		return client.ForgetPods(ctx, n.Node)
+	}}, nil
 }
 
 // Stopped ends the kubelet of a host that is no node any more.
