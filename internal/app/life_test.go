@@ -173,7 +173,7 @@ func born(t *testing.T, name, config, certs string) image {
 
 // chronicle notes in which order services stop and start, on all hosts.
 type chronicle struct {
-	leave map[string]bool // hosts whose services are stopped for good
+	leave map[string]bool // "node1", "node1 etcd": hosts whose services, or one of them, stop for good
 	mu    sync.Mutex
 	lines []string // "node1 stop etcd.service"
 }
@@ -236,7 +236,7 @@ func (c *chronicle) apart(t testing.TB) {
 	for i, l := range c.lines {
 		f := strings.Fields(l)
 		host, verb, service := f[0], f[1], f[2]
-		if (c.leave[host] || passing(service, nil)) && !slices.Contains(c.lines[i:], host+" start "+service) {
+		if (c.leave[host] || c.leave[host+" "+service] || passing(service, nil)) && !slices.Contains(c.lines[i:], host+" start "+service) {
 			continue
 		}
 		down[service] = slices.DeleteFunc(down[service], func(h string) bool { return h == host })

@@ -74,6 +74,9 @@ func (a *App) create(ctx context.Context, r Request, o Observer, built bool) (*R
 	if s.cluster.Lives() {
 		return s.bring(ctx, "create", nil, built)
 	}
+	if len(s.cluster.All(v1alpha1.RoleMaster)) == 2 { // which a cluster that runs may come to have, while one is exchanged
+		return nil, fault.Exit(fault.Advise(errors.New("a cluster of 2 masters survives no failure: it is not created"), "use 1 master, or 3 or more"), fault.ExitUsage)
+	}
 	graph, err := planned(s.cluster, pipeline.Create)
 	if err == nil {
 		err = s.files(built)

@@ -151,22 +151,36 @@ func (d *differ) hosts(was, is map[string]any, gone Policy) {
 	d.host = ""
 }
 
-// joining is the policy on a new host: that of a change of roles, unless workers, the registry and load balancers may come later.
+// joining is the policy on a new host: masters and members of etcd come one by one.
 func joining(is any) Policy {
 	return roles(nil, is, v1alpha1.RoleWorker, v1alpha1.RoleLoadBalancer)
 }
 
-// roles is the policy on a change of a host's roles: the registry may come and go, and so may those of others.
+// roles is the policy on a change of a host's roles: the registry may come and go without a procedure, and so may those of others. A host
+// that stays a node does not become a master, or is one no more.
 func roles(was, is any, others ...v1alpha1.Role) Policy {
 	before, _ := was.([]any)
 	now, _ := is.([]any)
-	for _, r := range slices.Concat(before, now) {
-		if role := v1alpha1.Role(text(r)); role != v1alpha1.RoleRegistry && !slices.Contains(others, role) && slices.Contains(before, r) != slices.Contains(now, r) {
-			all := fieldsOf(reflect.TypeFor[v1alpha1.Host]())
-			return all[slices.Index(names(all), "roles")].policy
+	p := Policy{Way: Converge}
+	if node := string(v1alpha1.RoleWorker); slices.Contains(before, any(node)) && !slices.Contains(now, any(node)) && !slices.Contains(now, any(string(v1alpha1.RoleMaster))) {
+		return Policy{
+			Way: Refuse, Why: "a machine that is part of the cluster cannot end to be a node in place yet", WayOut: "remove the host, and add it again with its new roles",
 		}
 	}
-	return Policy{Way: Converge}
+	for _, r := range slices.Concat(before, now) {
+		role := v1alpha1.Role(text(r))
+		switch changed := slices.Contains(before, r) != slices.Contains(now, r); {
+		case !changed || role == v1alpha1.RoleRegistry || slices.Contains(others, role):
+		case role == v1alpha1.RoleMaster && len(before) > 0:
+			return Policy{
+				Way: Refuse, Why: "a machine that is part of the cluster cannot become a master, or end to be one, in place yet",
+				WayOut: "remove the host, and add it again with its new roles",
+			}
+		default:
+			p.Way = Procedure
+		}
+	}
+	return p
 }
 
 func (d *differ) leaf(path, was, is string, p Policy) {

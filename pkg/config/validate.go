@@ -128,7 +128,7 @@ func (k *checker) checkTopology() {
 	case n == 0:
 		k.fail(k.rolePath("master"), "", "no host has the role master")
 	case n == 2:
-		k.fail(k.rolePath("master"), "", "2 masters survive no failure; use 1, or 3 or more")
+		k.warn(k.rolePath("master"), "", "2 masters survive no failure; use 1, or 3 or more: a cluster of 2 is not created, only left while one is exchanged")
 	}
 	if len(hostsWith(k.Spec, v1alpha1.RoleWorker)) == 0 {
 		k.warn(k.rolePath("worker"), "", "no host has the role worker: ordinary pods will not start")

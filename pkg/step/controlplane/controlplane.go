@@ -188,7 +188,7 @@ func Gone() step.Step {
 	const units = "kube-apiserver kube-controller-manager kube-scheduler"
 	look := "left() { for u in " + units + `; do if systemctl is-active -q "$u"; then echo "$u"; fi; done
 for p in ` + pods + "; do if [ -e " + runner.ManifestDir + `/"$p".yaml ]; then echo "$p"; fi; done
-for f in ` + pkiDir + "*.key " + pkiDir + `etcd/*.key /etc/kubernetes/*admin.conf /etc/kubernetes/controller-manager.conf /etc/kubernetes/scheduler.conf; do if [ -e "$f" ]; then echo "$f"; fi; done; }
+for f in ` + pkiDir + `*.key /etc/kubernetes/*admin.conf /etc/kubernetes/controller-manager.conf /etc/kubernetes/scheduler.conf; do if [ -e "$f" ]; then echo "$f"; fi; done; }
 `
 	return step.With(step.Command{
 		What: "no control plane", Unless: look + `[ -z "$(left)" ]`,

@@ -294,6 +294,6 @@ func Gone(c *cluster.Cluster) step.Step {
 		Run: "systemctl stop etcd 2>/dev/null || true\nrm -f " + runner.ManifestDir + `/etcd.yaml
 i=0
 while command -v crictl >/dev/null && [ -n "$(crictl ps -q --name '^etcd$' 2>/dev/null)" ] && [ $i -lt 150 ]; do i=$((i+1)); sleep 0.2; done
-rm -rf ` + data,
+rm -rf ` + data + " /etc/kubernetes/pki/etcd",
 	}
 }
