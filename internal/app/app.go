@@ -49,14 +49,16 @@ type Request struct {
 	DryRun        bool
 	Resume        bool
 	NoRollBack    bool
-	Rollback      engine.Rollback // when a step fails; "": RollbackHost
-	Force         bool            // delete: also without the cluster's keys, and without machines that cannot be reached; apply: these machines leave the cluster, pods and data on those that leave may be lost
-	SkipPreflight []string        // names of checks
-	HostKeys      string          // what to do with machines whose host keys are not known: ask, accept-new, strict; empty: as configured
-	Debug         bool            // every command on hosts is logged
-	Replace       []string        // apply: hosts whose machines are other ones now
-	Edit          *config.Edit    // apply: of the hosts of the configuration, before anything else; nil: none
-	AllowMissing  bool            // create, plan, apply, preflight: without hosts that cannot be reached, where the others can do without them
+	Rollback      engine.Rollback   // when a step fails; "": RollbackHost
+	Force         bool              // delete: also without the cluster's keys, and without machines that cannot be reached; apply: these machines leave the cluster, pods and data on those that leave may be lost
+	SkipPreflight []string          // names of checks
+	HostKeys      string            // what to do with machines whose host keys are not known: ask, accept-new, strict; empty: as configured
+	Debug         bool              // every command on hosts is logged
+	Replace       []string          // apply: hosts whose machines are other ones now
+	Edit          *config.Edit      // apply: of the hosts of the configuration, before anything else; nil: none
+	KeepFile      bool              // the edit is not written to the file
+	At            map[string]string // by host that leaves: where it is reached now; what is not reached is given up
+	AllowMissing  bool              // create, plan, apply, preflight: without hosts that cannot be reached, where the others can do without them
 }
 
 // Observer follows one use of a cluster, and answers its questions. Nobody is told by a function that is nil; a

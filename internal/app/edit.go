@@ -1,6 +1,8 @@
 package app
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -43,7 +45,7 @@ func (u *use) edited(d document) (document, error) {
 	if d.given, err = remaining(*u.Edit, conf, left).Apply(text); err != nil {
 		return d, fault.Exit(fmt.Errorf("editing %s: %w", d.file, err), fault.ExitUsage)
 	}
-	if inFile {
+	if inFile && !u.KeepFile {
 		d.back = d.file
 	}
 	return d, nil
@@ -99,4 +101,33 @@ func (u *use) departed(name string) (map[string]store.Departed, error) {
 	}
 	defer records.Close()
 	return records.Departed()
+}
+
+// ReplaceNode lets a machine take the place of a host: a fresh one that of a machine which is gone for good, or the machine itself at another address. It
+// leaves the cluster as it was, if it is there, and joins it as it is to be; so any host can move, one after the other, as long as
+// the others do without it.
+func (a *App) ReplaceNode(ctx context.Context, r Request, o Observer, host string, to config.Addresses) (*Result, error) {
+	r.Replace = []string{host}
+	if to == (config.Addresses{}) {
+		return a.Apply(ctx, r, o, nil)
+	}
+	_, conf, err := a.Config(r, Observer{})
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(conf.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == host })
+	stays := i >= 0 && (to.Internal == "" && conf.Spec.Hosts[i].InternalAddress != conf.Spec.Hosts[i].Address || conf.Spec.Hosts[i].InternalAddress == cmp.Or(to.Internal, to.Address))
+	move := r
+	move.Edit = &config.Edit{Move: map[string]config.Addresses{host: to}}
+	if i < 0 || stays { // what is wrong with it is told by the edit
+		return a.Apply(ctx, move, o, nil)
+	}
+	leave := r
+	leave.Edit, leave.KeepFile, leave.Replace = &config.Edit{Remove: r.Replace}, true, nil
+	leave.At = map[string]string{host: cmp.Or(to.Address, conf.Spec.Hosts[i].Address)}
+	if res, err := a.Apply(ctx, leave, o, nil); err != nil || r.DryRun {
+		return res, err
+	}
+	move.Replace = nil
+	return a.Apply(ctx, move, o, nil)
 }

@@ -3,6 +3,7 @@ package app_test
 import (
 	"maps"
 	"net"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	kubexm "github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/etcd/etcdtest"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/racetest"
@@ -104,7 +106,7 @@ func (w *world) moving(text string) *chronicle {
 	c.leave = map[string]bool{}
 	for n := range w.hosts {
 		c.leave[n] = !hostsOf(text)[n]
-		c.leave[n+" etcd"] = !regexp.MustCompile(`\{name: `+n+`,.*etcd`).MatchString(text)
+		c.leave[n+" etcd"] = !regexp.MustCompile(`\{name: ` + n + `,.*etcd`).MatchString(text)
 	}
 	return c
 }
@@ -215,7 +217,7 @@ func (w *world) burn(host string) {
 // fresh is another machine under the name of one that is gone.
 func (w *world) fresh(host, id string) {
 	h := runnertest.Debian12(host)
-	h.SetAddr("eth0", addresses[host]+"/24")
+	h.SetAddr("eth0", w.at(host)+"/24")
 	h.Put("/etc/machine-id", id+"\n", 0o444)
 	w.settle(h)
 	w.hosts[host] = h
@@ -224,11 +226,11 @@ func (w *world) fresh(host, id string) {
 	for name, member := range w.members {
 		if other := w.hosts[name]; other != nil && name != host {
 			conf := w.memberConf(other)
-			h.Serve(addresses[name]+":2379", func() (net.Conn, error) { return member.Dial(conf) })
+			h.Serve(w.at(name)+":2379", func() (net.Conn, error) { return member.Dial(conf) })
 		}
 	}
 	for name, dial := range w.servers {
-		h.Serve(addresses[name]+":"+w.ports[name+" kube-apiserver"], dial)
+		h.Serve(w.at(name)+":"+w.ports[name+" kube-apiserver"], dial)
 	}
 	if w.member31 != nil {
 		w.reachEtcd31(h)
@@ -309,5 +311,63 @@ func replaced(t *testing.T, name, host string) {
 	w.settled()
 	if !strings.Contains(w.everything(), "kubexm-lost-machines") {
 		t.Error("the old machine may come back")
+	}
+}
+
+// moveTo gives a machine another address.
+func (w *world) moveTo(host, address string) {
+	for _, other := range w.hosts {
+		for _, port := range append(slices.Clone(apiPorts), "2379") {
+			other.Serve(w.at(host)+":"+port, nil)
+		}
+	}
+	w.moved = map[string]string{host: address}
+	if member := w.members[host]; member != nil { // the others do not find it
+		w.etcds.Set(member, func(m *etcdtest.Member) { m.Down = true })
+	}
+	w.hosts[host].SetAddr("eth0", address+"/24")
+}
+
+// TestReaddressed moves machines to other addresses, and checks that the cluster is as if they had always been there.
+func TestReaddressed(t *testing.T) {
+	racetest.Slow(t)
+	for _, name := range []string{"row7", "row9", "row21"} {
+		for _, host := range []string{"node1", "node2", "node4"} {
+			if host == "node4" && name != "row9" { // their only worker: its pods had nowhere to go
+				continue
+			}
+			t.Run(name+"/"+host, func(t *testing.T) {
+				t.Parallel()
+				bubble(t, func(t *testing.T) { readdressed(t, name, host) })
+			})
+		}
+	}
+}
+
+func readdressed(t *testing.T, name, host string) {
+	const address = "10.0.0.61"
+	config := row(t, name)
+	w := newWorld(t, config, "")
+	_, err := w.attempt(t.Context()).create()
+	w.must(err)
+	w.moveTo(host, address)
+	a := w.attempt(t.Context())
+	_, err = a.App.ReplaceNode(a.ctx, a.Request, a.Observer, host, kubexm.Addresses{Address: address})
+	w.must(err)
+	text, err := os.ReadFile(w.file)
+	w.must(err)
+	if want := strings.Replace(config, addresses[host], address, 1); string(text) != want {
+		t.Errorf("the configuration is\n%s", text)
+	}
+	w.settled()
+	for n, h := range w.hosts {
+		if strings.Contains(h.Snapshot(), addresses[host]) {
+			t.Errorf("%s still knows %s", n, addresses[host])
+		}
+	}
+	for object := range strings.SplitSeq(w.everything(), "---\n") {
+		if strings.Contains(object, addresses[host]) && !strings.Contains(object, "kind: Endpoint") { // which API servers keep, but not this one
+			t.Errorf("the API still knows %s:\n%s", addresses[host], object)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,6 +54,7 @@ func (w *work) findLeavers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		h.Address = cmp.Or(w.At[name], h.Address)
 		w.leaves = append(w.leaves, leaver{*h, from[name]})
 	}
 	return nil
@@ -82,7 +84,7 @@ func (s *site) giveUp(failed []*HostError) (others []*HostError, err error) {
 		switch leaving := slices.Contains(s.cluster.Leaving(), e.Host); {
 		case !leaving:
 			others = append(others, e)
-		case s.Force && isDown(e.Err):
+		case (s.Force || s.At[e.Host] != "") && isDown(e.Err):
 			s.notice("warning: %v; it is given up: only what others know of it is removed", e)
 		default:
 			e.Err = adviseMore(e.Err, "it leaves the cluster, and cannot be cleaned; if it is gone for good: kubexm delete node "+e.Host+s.Which()+" --force")
@@ -110,9 +112,10 @@ func (s *site) keepLeavers() error {
 	return err
 }
 
-// isLost reports whether a host that leaves was not reached.
+// isLost reports whether the machine of a host that leaves was not reached: none was, or another one.
 func (s *site) isLost(host string) bool {
-	return slices.Contains(s.cluster.Lost(), host) && s.cluster.Facts[host] == nil
+	is, was := s.cluster.Facts[host], s.known[host]
+	return slices.Contains(s.cluster.Lost(), host) && (is == nil || was != nil && is.MachineID != was.MachineID)
 }
 
 // before is what the note of a machine that was replaced has after the name of its host.
@@ -190,7 +193,7 @@ func (w *work) fenced(facts map[string]*runner.Facts) (machines []string) {
 	}
 	gone := slices.Collect(maps.Values(w.exiles))
 	for _, l := range w.leaves {
-		if is := w.known[l.Name]; facts[l.Name] == nil && is != nil {
+		if is := w.known[l.Name]; is != nil && (facts[l.Name] == nil || facts[l.Name].MachineID != is.MachineID) {
 			gone = append(gone, is.MachineID)
 		}
 	}

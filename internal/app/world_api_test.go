@@ -46,7 +46,7 @@ func (w *world) open(h *runnertest.Host, process, port string, local bool, dial 
 	h.Serve("127.0.0.1:"+port, dial)
 	for _, from := range w.hosts {
 		if !local {
-			from.Serve(addresses[h.Name]+":"+port, dial)
+			from.Serve(w.at(h.Name)+":"+port, dial)
 		}
 	}
 	return nil
@@ -65,7 +65,7 @@ func (w *world) close(h *runnertest.Host, process string) {
 	h.Listen(n, "")
 	h.Serve("127.0.0.1:"+port, nil)
 	for _, from := range w.hosts {
-		from.Serve(addresses[h.Name]+":"+port, nil)
+		from.Serve(w.at(h.Name)+":"+port, nil)
 	}
 }
 
@@ -214,7 +214,7 @@ func serving(w *world, h *runnertest.Host) (pair tls.Certificate, ca string, err
 	if pair, err = tls.X509KeyPair([]byte(crt), []byte(own)); err == nil {
 		return pair, ca, nil
 	}
-	pair, err = signed(w, h, dir+"ca", pki.APIServer(h.Name, []string{addresses[h.Name]}, "cluster.local", []netip.Prefix{netip.MustParsePrefix("10.233.0.0/18")}, endpoints...))
+	pair, err = signed(w, h, dir+"ca", pki.APIServer(h.Name, []string{w.at(h.Name)}, "cluster.local", []netip.Prefix{netip.MustParsePrefix("10.233.0.0/18")}, endpoints...))
 	return pair, ca, err
 }
 

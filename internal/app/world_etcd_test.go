@@ -119,7 +119,7 @@ func (w *world) etcd(h *runnertest.Host) error {
 		w.api = kubetest.New()
 		w.etcds, w.members = etcdtest.New(), map[string]*etcdtest.Member{}
 	}
-	at, member := addresses[h.Name]+":2379", w.members[h.Name]
+	at, member := w.at(h.Name)+":2379", w.members[h.Name]
 	boot, _ := h.Get("/etc/etcd/bootstrap.env")
 	var err error
 	switch {
@@ -130,7 +130,7 @@ func (w *world) etcd(h *runnertest.Host) error {
 		for _, m := range initial.FindAllStringSubmatch(boot, -1) {
 			peers = append(peers, m[1])
 		}
-		member, err = w.etcds.Start("https://"+addresses[h.Name]+":2380", h.Name, "https://"+at, peers...)
+		member, err = w.etcds.Start("https://"+w.at(h.Name)+":2380", h.Name, "https://"+at, peers...)
 	case member != nil && kept && !w.etcds.Removed(member.ID()):
 		err = errors.New("member has already been bootstrapped")
 	default: // a member from the beginning, or one that kubeadm adds
@@ -169,7 +169,7 @@ func (w *world) memberConf(h *runnertest.Host) *tls.Config {
 		return mutual(pair, ca)
 	}
 	ca, _ = h.Get("/etc/kubernetes/pki/etcd/ca.crt")
-	pair, err = signed(w, h, "/etc/kubernetes/pki/etcd/ca", pki.EtcdMember(h.Name, []string{addresses[h.Name]}))
+	pair, err = signed(w, h, "/etc/kubernetes/pki/etcd/ca", pki.EtcdMember(h.Name, []string{w.at(h.Name)}))
 	w.must(err)
 	return mutual(pair, ca)
 }

@@ -46,6 +46,7 @@ type world struct {
 	dir   string // the work directory
 	file  string // the configuration
 	hosts map[string]*runnertest.Host
+	moved map[string]string // by host: its address, where that is not the first one any more
 
 	mu       sync.Mutex
 	api      *kubetest.Server                    // what etcd holds; nil: nothing
@@ -68,6 +69,14 @@ const (
 	vip       = "10.0.0.100"
 	secondVIP = "10.0.0.101"
 )
+
+// at is the address of a machine now.
+func (w *world) at(host string) string {
+	if now := w.moved[host]; now != "" {
+		return now
+	}
+	return addresses[host]
+}
 
 // newWorld makes a world for a configuration, with what it needs already in the
 // store unless mirrors says where to get it.
@@ -177,7 +186,7 @@ func (w *world) programs(h *runnertest.Host) {
 		delete(w.kubelets, h.Name)
 	}
 	h.OnStart["registry.service"] = w.serveRegistry
-	h.OnStop["registry.service"] = func(h *runnertest.Host) { w.serveAt(addresses[h.Name]+":443", nil) }
+	h.OnStop["registry.service"] = func(h *runnertest.Host) { w.serveAt(w.at(h.Name)+":443", nil) }
 	h.OnStart["registry-push.service"] = w.serveRegistryPush
 	h.OnStop["registry-push.service"] = func(h *runnertest.Host) { h.Serve("127.0.0.1:5001", nil) }
 	for _, service := range []string{"etcd.service", "pod etcd"} {
@@ -442,6 +451,9 @@ func (a *attempt) dial(_ context.Context, h *v1alpha1.Host, _ string) (connector
 	if a.hosts[h.Name] == nil {
 		return nil, fault.Transient(errors.New("no route to host"))
 	}
+	a.mu.Lock()
+	a.over = false // a use may be of several runs
+	a.mu.Unlock()
 	return &link{a.hosts[h.Name], a}, nil
 }
 

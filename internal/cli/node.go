@@ -155,7 +155,7 @@ Run it again if it was interrupted: it continues.`,
 
 func (p *program) replaceCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "node NAME", Short: "Let a fresh machine take the place of one that is gone for good",
+		Use: "node NAME", Short: "Let a fresh machine take the place of one that is gone, or move a machine to another address",
 		Long: `Make a fresh machine what another one of this name was: worker, master, member of etcd or
 load balancer. It is told from the old one by its machine-id and SSH host key, which are
 recorded anew.
@@ -163,12 +163,16 @@ recorded anew.
 The member of etcd and the node of the old machine are removed, the new one is prepared
 and joins. Should the old machine come back, its member and its kubelet are not let in.
 
-With --address the new machine has another address; the configuration is edited, in which
-comments and order stay. The address in /etc/hosts, load balancers and certificates follow.
+With --address the machine is at another address: a fresh one, or the very machine that it
+was, after its address was changed. The old one leaves the cluster as with kubexm delete
+node, as far as it is reached at the new address, and the machine joins at the new one;
+/etc/hosts, load balancers, certificates and members of etcd follow. So any machine can
+be moved, one after the other, as long as the others do without it.
 
 Run it again if it was interrupted: it continues.`,
 		Example: `  kubexm replace node master2 --name prod
-  kubexm replace node master2 --address 10.0.0.22 --name prod`,
+  kubexm replace node master2 --address 10.0.0.22 --name prod
+  kubexm replace node node5 --address 192.0.2.5 --internal-address 10.0.0.35 --name prod`,
 		PreRunE: p.chosen,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return p.hostNames(), cobra.ShellCompDirectiveNoFileComp
@@ -182,12 +186,9 @@ Run it again if it was interrupted: it continues.`,
 		if len(args) != 1 {
 			return usage(fault.Advise(errors.New("name one machine"), "kubexm replace node NAME"))
 		}
-		p.request.Replace = args
-		e := config.Edit{}
-		if to != (config.Addresses{}) {
-			e.Move = map[string]config.Addresses{args[0]: to}
-		}
-		return p.editNodes(cmd, format.value, e)
+		return p.operate(cmd, format.value, func(ctx context.Context, r app.Request, o app.Observer) (*app.Result, error) {
+			return p.app.ReplaceNode(ctx, r, o, args[0], to)
+		})
 	}
 	group := p.group("replace", "Replace machines of a cluster", cmd)
 	group.GroupID = groupCluster

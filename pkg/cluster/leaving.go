@@ -75,13 +75,14 @@ func (c *Cluster) GoneNodes() []string {
 // EtcdHosts returns the connected hosts that are members of etcd or run one, those that are to be members first.
 func (c *Cluster) EtcdHosts() []string { return append(c.Etcd(), c.FormerEtcd()...) }
 
-// LostMembers returns the members of etcd that are in the way: those that do not run and are not to, and those whose data is gone, as another
+// LostMembers returns the members of etcd that are in the way: those that do not work and are not to, and those whose data is gone, as another
 // machine has taken the name of theirs.
 func (c *Cluster) LostMembers() (lost []EtcdMember) {
 	fresh, _ := c.Split("etcd", c.Etcd())
 	for _, m := range c.Observed.Members {
 		burnt := slices.Contains(fresh, m.Host) && m.Started && !c.hasEtcdData(m.Host)
-		if m.ID != 0 && m.Host != "" && (burnt || !slices.Contains(c.EtcdHosts(), m.Host)) {
+		leaves := !slices.Contains(c.Etcd(), m.Host)
+		if m.ID != 0 && m.Host != "" && !slices.Contains(c.missing, m.Host) && (burnt || leaves && (!m.Healthy || !slices.Contains(c.EtcdHosts(), m.Host))) {
 			lost = append(lost, m)
 		}
 	}

@@ -77,7 +77,11 @@ func Etcd(c *cluster.Cluster) plan.Part {
 		return plan.Module{}
 	}
 	together, joining, live := c.SplitEtcd()
-	return plan.Module{Parts: []plan.Part{members(c, together), joined(c, joining), rolling(c, inTurn(c, live, c.Observed.EtcdLeader()), health.EtcdWell, member(c, members(c, live), health.EtcdWell))}}
+	return plan.Module{Parts: []plan.Part{
+		members(c, together), joined(c, joining),
+		on("begun", live, func(string) []step.Step { return []step.Step{etcd.Bootstrap(c)} }),
+		rolling(c, inTurn(c, live, c.Observed.EtcdLeader()), health.EtcdWell, member(c, liveMembers(c, live), health.EtcdWell)),
+	}}
 }
 
 // joined makes members of etcd of hosts, next to members that run: one begins when all before it vote.

@@ -86,7 +86,14 @@ func RegistryImages(c *cluster.Cluster, refs []string) plan.Task {
 // members runs members of etcd, all at once.
 func members(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("etcd", hosts, func(h string) []step.Step {
-		all := []step.Step{etcd.Programs(c, h), etcd.DataDir(c), etcd.MemberCerts(c, h), etcd.Bootstrap(c), etcd.Service(c, h), etcd.Shell(c, h)}
+		return []step.Step{etcd.Programs(c, h), etcd.DataDir(c), etcd.MemberCerts(c, h), etcd.Bootstrap(c), etcd.Service(c, h), etcd.Shell(c, h)}
+	})
+}
+
+// liveMembers keeps members that run. What they began with is no part of it.
+func liveMembers(c *cluster.Cluster, hosts []string) plan.Task {
+	return on("etcd", hosts, func(h string) []step.Step {
+		all := []step.Step{etcd.Programs(c, h), etcd.DataDir(c), etcd.MemberCerts(c, h), etcd.Service(c, h), etcd.Shell(c, h)}
 		if c.MemberOf(h).Learner { // a run was cut off before it voted
 			all = append(all, etcd.Promote(c, h))
 		}
