@@ -58,7 +58,7 @@ e2e-life: deps ## real clusters that are changed while they run and are used (RO
 	E2E_LIFE=$(ROW) $(GO) test -tags e2e -count=1 -timeout 120m -v -run '^TestLife$$/./($(or $(value LIFE),.))' ./test/e2e
 
 .PHONY: e2e-hosts
-e2e-hosts: deps ## real clusters that get hosts and lose them while they are used (ROW=N: one of 4, 5, 7, 9, 13, 14, 18, 21, 22; HOSTS=REGEXP: only some of grow, worker, five, first, leader, killed)
+e2e-hosts: deps ## real clusters that get hosts and lose them while they are used (ROW=N: one of 4, 5, 7, 9, 13, 14, 18, 21, 22; HOSTS=REGEXP: only some of grow, worker, five, first, leader, address, killed)
 	E2E_HOSTS=$(ROW) $(GO) test -tags e2e -count=1 -timeout 180m -v -run '^TestHosts$$/./($(or $(value HOSTS),.))' ./test/e2e
 
 .PHONY: e2e

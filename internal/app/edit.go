@@ -107,7 +107,7 @@ func (u *use) departed(name string) (map[string]store.Departed, error) {
 // leaves the cluster as it was, if it is there, and joins it as it is to be; so any host can move, one after the other, as long as
 // the others do without it.
 func (a *App) ReplaceNode(ctx context.Context, r Request, o Observer, host string, to config.Addresses) (*Result, error) {
-	r.Replace = []string{host}
+	r.Replace, r.Resume = []string{host}, false // it looks what is left to do
 	if to == (config.Addresses{}) {
 		return a.Apply(ctx, r, o, nil)
 	}

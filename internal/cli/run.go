@@ -68,11 +68,7 @@ func (p *program) operate(cmd *cobra.Command, format string, use useCase) error 
 	o.Log = nil // it goes to a file
 	res, err := use.caught(cmd.Context(), r, o)
 	p.interrupt.clean.Store(nil)
-	if op.view != nil {
-		op.events.Close()
-		op.shown.Wait()
-		op.view.End()
-	}
+	op.end()
 	if err != nil && op.state != nil {
 		err = &runError{err, res, p.app.Which(p.request), op.resume()}
 	}
@@ -86,7 +82,18 @@ func (p *program) operate(cmd *cobra.Command, format string, use useCase) error 
 	return err
 }
 
+// end lets the view show what is left of a run.
+func (op *operation) end() {
+	if op.view != nil {
+		op.events.Close()
+		op.shown.Wait()
+		op.view.End()
+	}
+}
+
+// begin shows a run from now on; what is asked for may be several, one after the other.
 func (op *operation) begin(cluster string, g *plan.ExecutionGraph) {
+	op.end()
 	op.state = progress.NewState(g, time.Now())
 	switch {
 	case op.format == "json":

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -54,7 +56,7 @@ func comeAndGo(t *testing.T, row int) {
 		name string
 		do   func(*testing.T, *moving)
 	}{
-		{"grow", growAndShrink}, {"worker", workerComesAndGoes}, {"five", fiveMasters}, {"first", firstGoes}, {"leader", leaderBurns}, {"killed", killedMoving},
+		{"grow", growAndShrink}, {"worker", workerComesAndGoes}, {"five", fiveMasters}, {"first", firstGoes}, {"leader", leaderBurns}, {"address", addressesChange}, {"killed", killedMoving},
 	} {
 		done := t.Run(part.name, func(t *testing.T) {
 			defer timed(t)()
@@ -127,6 +129,29 @@ func leaderBurns(t *testing.T, m *moving) {
 	come := m.comes("master", victim)
 	come.args = append(come.args, "--host-keys", "accept-new")
 	m.move(t, come, m.limit(moment))
+}
+
+// addressesChange gives the second master, and then a worker, another address, and then the former one again. Its other address stays, for the test.
+func addressesChange(t *testing.T, m *moving) {
+	m.whole(t)
+	worker := m.spares[0]
+	m.move(t, m.comes("worker", worker), moment)
+	for _, n := range []testbed.Node{the.nodes[1], worker} {
+		other := netip.MustParseAddr(n.Address).As4()
+		other[3] += 100
+		for _, way := range [][2]string{{n.Address, netip.AddrFrom4(other).String()}, {netip.AddrFrom4(other).String(), n.Address}} {
+			s := stroke{name: n.Name + " moves", args: []string{"replace", "node", n.Name, "--address", way[1], "--yes", "-o", "json"}}
+			s.prepare = func(t *testing.T) {
+				// The address that is added last is the second one, which nobody takes for the machine's own.
+				the.on(t, n, fmt.Sprintf(`dev=$(ip -4 -o addr | awk '$4 ~ /^%s\// {print $2; exit}')
+route=$(ip route show default | head -n 1); ip addr add %s/24 dev "$dev" 2>/dev/null || true
+sysctl -qw "net.ipv4.conf.$dev.promote_secondaries=1"; ip addr del %s/24 dev "$dev"; ip addr add %[3]s/24 dev "$dev"
+[ -z "$route" ] || ip route replace $route`, strings.ReplaceAll(way[0], ".", `\.`), way[1], way[0]))
+			}
+			m.move(t, s, m.limit(moment))
+		}
+	}
+	m.move(t, m.goes("worker", worker), moment)
 }
 
 // killedMoving kills kubexm at random moments while hosts come and go. The same command again goes on.
