@@ -100,7 +100,7 @@ func between(t *testing.T, pair [2]string) (w *world, before map[string]string) 
 	return w, before
 }
 
-// observed notes what services do on hosts, of which those that a configuration does not have leave.
+// moving notes what services do on hosts, of which those that a configuration does not have leave.
 func (w *world) moving(text string) *chronicle {
 	c := w.watched()
 	c.leave = map[string]bool{}
@@ -150,7 +150,7 @@ func TestFaultsKilledMoves(t *testing.T) {
 	eachMove(t, []string{
 		"row7/another first master", "row7/five masters", "row7/one master", "row9/one master", "row9/another first master", "row9/a worker",
 		"row21/a load balancer", "row22/one master", "etcd-elsewhere/members elsewhere",
-	}, killedMove(12))
+	}, killedMove(4))
 }
 
 // killedMove kills at some moments on the way there, and at as many on the way back.

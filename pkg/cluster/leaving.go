@@ -33,7 +33,7 @@ func (c *Cluster) Leavers() []string {
 	return slices.DeleteFunc(slices.Clone(c.leaving), func(h string) bool { return !c.IsTouched(h) })
 }
 
-// former returns the hosts that have something, of those that are not to have it any more, the ones that leave last.
+// formerly returns the hosts that have something, of those that are not to have it any more, the ones that leave last.
 func (c *Cluster) formerly(role func(*v1alpha1.Host) bool, has func(*runner.Facts) bool) (hosts []string) {
 	for _, h := range append(c.Hosts(), c.Leavers()...) {
 		if (slices.Contains(c.leaving, h) || !role(c.Host(h))) && has(c.FactsOf(h)) {
