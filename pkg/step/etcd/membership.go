@@ -244,21 +244,28 @@ func (m Removed) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, 
 	if i < 0 {
 		return nil, nil
 	}
-	if err := view.Allows(etcd.Removal, view.Members[i]); err != nil {
-		return nil, err
-	}
 	return &step.Change{
 		Diff: fmt.Sprintf("- member %x of etcd on %s: %s", m.ID, m.Host, view.Count()), Verify: step.Verified,
 		Run: func(ctx context.Context) error {
-			return waited(ctx, "removing the member of etcd on "+m.Host, func() error {
-				view, err := m.survey(ctx, r)
-				if err != nil {
-					return err
-				}
-				return m.through(r, view, m.ID, func(client *etcd.Client) error { return client.Remove(ctx, m.ID) })
-			})
+			return waited(ctx, "removing the member of etcd on "+m.Host, func() error { return m.try(ctx, r) })
 		},
 	}, nil
+}
+
+// try removes the member if there is a majority without it. Others may not be well for a moment.
+func (m Removed) try(ctx context.Context, r *runner.Runner) error {
+	view, err := m.survey(ctx, r)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(view.Members, func(s etcd.State) bool { return s.Member.ID == m.ID })
+	if i < 0 {
+		return nil
+	}
+	if err := view.Allows(etcd.Removal, view.Members[i]); err != nil {
+		return fault.Transient(err)
+	}
+	return m.through(r, view, m.ID, func(client *etcd.Client) error { return client.Remove(ctx, m.ID) })
 }
 
 // waited asks until what is asked for is done, or waiting does not help.
