@@ -184,6 +184,7 @@ func (m *moving) oneKernel(t *testing.T) {
 // holds wants the cluster to be as it is configured: nothing to do, all nodes, all members of etcd, and nothing left on other machines.
 func (m *moving) holds(t *testing.T) {
 	t.Helper()
+	m.kernel(t)
 	m.oneKernel(t)
 	m.unchanged(t)
 	m.cluster.whole(t)
@@ -259,6 +260,17 @@ func (m *moving) members(t *testing.T) []etcd.State {
 
 // sharedByAll are the sysctls of the one kernel that machines here share: as long as one is a host, all others have its.
 var sharedByAll = regexp.MustCompile(`^[+-] sysctl: (kernel|vm|fs)\.`)
+
+// kernel sets them again as hosts want them: a machine that is as it was before takes them from the others, too.
+func (m *moving) kernel(t *testing.T) {
+	t.Helper()
+	for _, name := range m.with(t) {
+		if name != m.gone {
+			the.on(t, m.node(t, name), "grep -E '^(kernel|vm|fs)[./]' /etc/sysctl.d/99-kubexm.conf | sysctl -q -p -")
+			return
+		}
+	}
+}
 
 // left wants machines to be as they were before the cluster, but for lines that others of its hosts account for. That of an external etcd is not of it.
 func (m *moving) left(t *testing.T, others *regexp.Regexp, is func(name string) bool) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -35,8 +36,30 @@ type watcher struct {
 	mu      sync.Mutex
 	asked   int
 	failed  map[string]int // questions without an answer, by the reason
+	when    []failure      // the same, as they were asked
 	good    []time.Time    // when questions were asked that got an answer
 	written []string       // objects whose writing was acknowledged
+}
+
+// failure is a question that got no answer.
+type failure struct {
+	at  time.Time
+	why string
+}
+
+// spells tells when questions failed, in a line for each time in which that had one reason, to compare with `kubexm events`.
+func spells(all []failure) string {
+	slices.SortFunc(all, func(a, b failure) int { return a.at.Compare(b.at) })
+	var out strings.Builder
+	for i := 0; i < len(all); {
+		last := i
+		for last+1 < len(all) && all[last+1].why == all[i].why && all[last+1].at.Sub(all[last].at) < time.Second {
+			last++
+		}
+		fmt.Fprintf(&out, "\n%s to %s: %d times %s", all[i].at.UTC().Format("15:04:05.0"), all[last].at.UTC().Format("15:04:05.0"), last-i+1, all[i].why)
+		i = last + 1
+	}
+	return out.String()
 }
 
 // watch begins to watch.
@@ -100,13 +123,18 @@ func (w *watcher) poll(ctx context.Context, client *http.Client, url string) {
 			answer, err := client.Get(url)
 			w.mu.Lock()
 			defer w.mu.Unlock()
+			why := ""
 			switch {
 			case err != nil:
-				w.failed[reason(err)]++
+				why = reason(err)
 			case answer.StatusCode != http.StatusOK:
-				w.failed[answer.Status]++
+				why = answer.Status
 			default:
 				w.good = append(w.good, at)
+			}
+			if why != "" {
+				w.failed[why]++
+				w.when = append(w.when, failure{at, why})
 			}
 			if err == nil {
 				answer.Body.Close()
@@ -193,6 +221,9 @@ func (w *watcher) stop(t *testing.T) (s seen) {
 		s.gap = max(s.gap, w.good[i].Sub(w.good[i-1]))
 	}
 	s.asked, s.failed = w.asked, w.failed
+	if len(w.when) > 0 {
+		t.Log("questions failed:", spells(w.when))
+	}
 	maps, all := w.calm.CoreV1().ConfigMaps("default"), metav1.ListOptions{LabelSelector: "watch=yes"}
 	var list *corev1.ConfigMapList
 	settled(t, func() (err error) { list, err = maps.List(t.Context(), all); return err })
