@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -163,29 +162,10 @@ func (m *moving) move(t *testing.T, s stroke, away time.Duration) {
 	}
 }
 
-// oneKernel lets machines have their kernel parameters again: they share one kernel here, and the machine that had them as they were before kubexm puts
-// them back for all when it leaves.
-func (m *moving) oneKernel(t *testing.T) {
-	t.Helper()
-	var found struct {
-		Steps []struct{ What string }
-	}
-	must(t, json.Unmarshal(m.run(t, "plan", "apply", "-o", "json").ok(t).stdout.Bytes(), &found))
-	for _, s := range found.Steps {
-		if s.What != "kernel parameters" {
-			return
-		}
-	}
-	if len(found.Steps) > 0 {
-		m.run(t, "apply", "--yes", "-o", "json").ok(t)
-	}
-}
-
 // holds wants the cluster to be as it is configured: nothing to do, all nodes, all members of etcd, and nothing left on other machines.
 func (m *moving) holds(t *testing.T) {
 	t.Helper()
 	m.kernel(t)
-	m.oneKernel(t)
 	m.unchanged(t)
 	m.cluster.whole(t)
 	list, err := m.client(t).CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
