@@ -28,6 +28,7 @@ const margin = [
   [['Using kubexm', '使用'], {
     tutorial: ['Tutorial', '教程'],
     'high-availability': ['High availability', '高可用'],
+    hosts: ['Machines', '机器'],
     offline: ['Offline', '离线安装'],
     security: ['Security', '安全'],
     'coming-from': ['Coming from another tool', '从其他工具转来'],
