@@ -186,7 +186,7 @@ func (w *work) exchanged(host string, was, is *runner.Facts) (bool, error) {
 // fenced are the machines that are not to come back: those that were given up before, and those that are now.
 func (w *work) fenced(facts map[string]*runner.Facts) (machines []string) {
 	back := map[string]bool{}
-	for _, h := range w.config.Spec.Hosts {
+	for _, h := range w.machines() { // those that leave are cleaned
 		if f := facts[h.Name]; f != nil {
 			back[f.MachineID] = true
 		}

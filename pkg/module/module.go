@@ -77,7 +77,7 @@ func LiveControlPlane(c *cluster.Cluster, downloads, pushed *plan.Gate) plan.Par
 		}
 	}
 	etcd := control(downloads.Holds(task.Etcd(c)))
-	return plan.Module{Parts: []plan.Part{control(task.LostMembers(c), task.Replaced(c)), configure, etcd, begin, control(downloads.Holds(task.LiveMasters(c, live)), task.APIPort(c)), plan.Parallel{
+	return plan.Module{Parts: []plan.Part{control(task.LostMembers(c), task.Fence(c), task.Replaced(c)), configure, etcd, begin, control(downloads.Holds(task.LiveMasters(c, live)), task.APIPort(c)), plan.Parallel{
 		plan.If(!c.Kubeadm(), control(task.RBAC(c))), Addons(c),
 	}}}
 }
@@ -114,7 +114,7 @@ func Leave(c *cluster.Cluster) plan.Part {
 	if c.GoneNodes() == nil && c.Leaving() == nil && c.FormerMasters() == nil && c.FormerEtcd() == nil {
 		return plan.Module{}
 	}
-	return plan.Module{Name: "leave", Parts: []plan.Part{task.Emptied(c), task.Retire(c), task.Clean(c, c.Leavers()), task.NoNodes(c)}}
+	return plan.Module{Name: "leave", Parts: []plan.Part{task.Emptied(c), task.Retire(c), task.Clean(c, c.Leavers()), task.NoNodes(c), task.AddonsReady(c)}}
 }
 
 // Endpoint lets all hosts find the API server where they are to find it, once it is there.
@@ -150,7 +150,7 @@ func LoadBalancers(c *cluster.Cluster) plan.Part {
 
 // Addons installs what is in every cluster.
 func Addons(c *cluster.Cluster) plan.Part {
-	return plan.Module{Name: "addons", Parts: []plan.Part{plan.Parallel{task.Network(c), task.DNS(c), plan.If(c.Kubeadm(), task.Proxy(c)), task.Identity(c), task.Fence(c)}}}
+	return plan.Module{Name: "addons", Parts: []plan.Part{plan.Parallel{task.Network(c), task.DNS(c), plan.If(c.Kubeadm(), task.Proxy(c)), task.Identity(c)}}}
 }
 
 // Spare lets workers fail in p, as long as one is left for what runs in every cluster.

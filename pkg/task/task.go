@@ -280,9 +280,10 @@ func Identity(c *cluster.Cluster) plan.Task {
 	return on("identity", []string{plan.API}, func(string) []step.Step { return []step.Step{addon.Identity(c)} })
 }
 
-// Fence keeps lost machines out, where there are any.
+// Fence keeps lost machines out, where there are any, and lets those in that join.
 func Fence(c *cluster.Cluster) plan.Part {
-	return plan.If(len(c.Fenced) > 0, on("fence", []string{plan.API}, func(string) []step.Step { return []step.Step{addon.Fence(c)} }))
+	joining, _ := c.SplitNodes(c.Nodes())
+	return plan.If(len(c.Fenced)+len(joining) > 0, on("fence", []string{plan.API}, func(string) []step.Step { return []step.Step{addon.Fence(c)} }))
 }
 
 // LocalProxy runs the proxy of workers by which they reach the API servers, where that is how they do.

@@ -51,8 +51,11 @@ func Identity(c *cluster.Cluster) step.Step {
 	return apply(c, "identity", templates.Render("kubernetes/identity", struct{ ID, Name string }{c.ID(), c.Name}))
 }
 
-// Fence keeps machines that were given up from becoming nodes again, should they come back.
+// Fence keeps machines that were given up from becoming nodes again, should they come back; without any there is no fence.
 func Fence(c *cluster.Cluster) step.Step {
+	if len(c.Fenced) == 0 {
+		return step.Apply{What: "fence", API: c.AnyAPI()}
+	}
 	return apply(c, "fence", templates.Render("kubernetes/fence", struct{ Machines []string }{c.Fenced}))
 }
 
