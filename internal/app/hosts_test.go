@@ -136,6 +136,7 @@ func moved(t *testing.T, name string, pair [2]string) {
 		if w.arrived(t, name, text, before); t.Failed() {
 			return
 		}
+		w.verified(slices.Sorted(maps.Keys(w.servers))[0])
 	}
 }
 
