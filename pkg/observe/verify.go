@@ -90,8 +90,6 @@ func Verify(ctx context.Context, c *cluster.Cluster, is cluster.Observed, hosts 
 }
 
 func (v *verification) ask(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 2*patience)
-	defer cancel()
 	var group errgroup.Group
 	group.SetLimit(parallel)
 	for _, h := range v.All() {

@@ -32,6 +32,8 @@ type objects struct {
 
 // fetch asks the API servers that were found ready, one after the other until one has answered everything.
 func (v *verification) fetch(ctx context.Context) (o *objects, why error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	defer cancel()
 	why = errors.New("no API server is ready")
 	for _, m := range v.is.AnyAPI() {
 		if r := v.hosts[m]; r != nil {
@@ -124,6 +126,9 @@ func written(value any) string {
 
 // clusterInfo is what tools of Kubernetes find a cluster by. kubeadm makes it at birth; nobody misses it.
 func clusterInfo(v *verification) []Check {
+	if !v.Kubeadm() {
+		return nil
+	}
 	return v.inAPI(func(o *objects) []Check {
 		text, there := o.maps["cluster-info"]["kubeconfig"]
 		if !there {

@@ -31,6 +31,8 @@ type said struct {
 
 // hear asks a host, in one round trip.
 func (v *verification) hear(ctx context.Context, r *runner.Runner) {
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	defer cancel()
 	domain := v.Spec.LoadBalancer.Domain
 	files := []string{plugin.ProxyOf(v.Spec).Config, plugin.VIPOf(v.Spec).Config}
 	out, err := r.Sh(ctx, runner.Inputs("S", runner.StateDir, "NAME", domain, "FILES", strings.Join(files, " "))+runner.Script(scripts, "names"))
