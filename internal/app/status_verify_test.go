@@ -46,11 +46,11 @@ func (w *world) elected(host string) {
 }
 
 // verified fails where a check does not pass, leases aside: those that a host holds are put there for it, and taken away.
-func (w *world) verified(leader string) {
+func (w *world) verified() {
 	w.Helper()
 	objects := w.api.Objects()
 	defer w.restore(objects)
-	w.elected(leader)
+	w.elected(slices.Sorted(maps.Keys(w.servers))[0])
 	if text := checked(w.verify(), false); text != "" {
 		w.Errorf("these checks do not pass:\n%s", text)
 	}
@@ -247,4 +247,23 @@ func TestVerify(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestVerifyUnknown tells what cannot be asked, which is not passed.
+func TestVerifyUnknown(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, row(t, "row21"), "")
+		_, err := w.attempt(t.Context()).create()
+		w.must(err)
+		w.elected("node2")
+		w.turn("Lease", "kube-scheduler", "node2_", "machine-of-node9_")
+		for _, host := range []string{"node2", "lb2"} {
+			w.hosts[host].SetDown(true)
+		}
+		text := "hosts out of reach:\n" + checked(w.verify(), false)
+		for _, m := range []string{"node1", "node3"} {
+			w.down(w.hosts[m])
+		}
+		golden.Equal(t, text+"\nand no API server:\n"+checked(w.verify(), false))
+	})
 }

@@ -185,8 +185,8 @@ func (w *world) reconcile(port string) {
 	defer w.mu.Unlock()
 	var ips, each []any
 	for _, name := range slices.Sorted(maps.Keys(w.servers)) {
-		ips = append(ips, map[string]any{"ip": addresses[name]})
-		each = append(each, map[string]any{"addresses": []any{addresses[name]}})
+		ips = append(ips, map[string]any{"ip": w.at(name)})
+		each = append(each, map[string]any{"addresses": []any{w.at(name)}})
 	}
 	if w.api == nil || ips == nil {
 		return
@@ -225,7 +225,7 @@ ports: [{name: https, port: PORT}]
 func (w *world) located(name string) {
 	for _, o := range w.api.Objects() {
 		if o.GetKind() == "Node" && o.GetName() == name {
-			w.must(unstructured.SetNestedSlice(o.Object, []any{map[string]any{"type": "InternalIP", "address": addresses[name]}}, "status", "addresses"))
+			w.must(unstructured.SetNestedSlice(o.Object, []any{map[string]any{"type": "InternalIP", "address": w.at(name)}}, "status", "addresses"))
 			w.api.Put(o)
 		}
 	}
