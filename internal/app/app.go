@@ -58,6 +58,7 @@ type Request struct {
 	Edit          *config.Edit      // apply: of the hosts of the configuration, before anything else; nil: none
 	KeepFile      bool              // the edit is not written to the file
 	At            map[string]string // by host that leaves: where it is reached now; what is not reached is given up
+	Verify        bool              // status: also whether everything names the hosts that the cluster has
 	AllowMissing  bool              // create, plan, apply, preflight: without hosts that cannot be reached, where the others can do without them
 }
 

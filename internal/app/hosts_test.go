@@ -136,6 +136,7 @@ func moved(t *testing.T, name string, pair [2]string) {
 		if w.arrived(t, name, text, before); t.Failed() {
 			return
 		}
+		w.verified()
 	}
 }
 
@@ -269,6 +270,7 @@ func lost(t *testing.T, name, host string) {
 	_, err = a.App.Apply(a.ctx, a.Request, a.Observer, nil)
 	w.must(err)
 	w.settled()
+	w.verified()
 	if objects := w.everything(); !strings.Contains(objects, "kubexm-lost-machines") || strings.Contains(objects, "kind: Node\nmetadata:\n  annotations:\n  name: "+host) {
 		t.Errorf("no fence, or a node:\n%s", objects)
 	}
@@ -276,6 +278,7 @@ func lost(t *testing.T, name, host string) {
 	w.configure(config)
 	w.apply()
 	w.settled()
+	w.verified()
 }
 
 // TestReplaced lets fresh machines take the place of those that burnt.
@@ -309,6 +312,7 @@ func replaced(t *testing.T, name, host string) {
 	_, err = a.App.Apply(a.ctx, a.Request, a.Observer, nil)
 	w.must(err)
 	w.settled()
+	w.verified()
 	if !strings.Contains(w.everything(), "kubexm-lost-machines") {
 		t.Error("the old machine may come back")
 	}
@@ -360,13 +364,14 @@ func readdressed(t *testing.T, name, host string) {
 		t.Errorf("the configuration is\n%s", text)
 	}
 	w.settled()
+	w.verified()
 	for n, h := range w.hosts {
 		if strings.Contains(h.Snapshot(), addresses[host]) {
 			t.Errorf("%s still knows %s", n, addresses[host])
 		}
 	}
 	for object := range strings.SplitSeq(w.everything(), "---\n") {
-		if strings.Contains(object, addresses[host]) && !strings.Contains(object, "kind: Endpoint") { // which API servers keep, but not this one
+		if strings.Contains(object, addresses[host]) {
 			t.Errorf("the API still knows %s:\n%s", addresses[host], object)
 		}
 	}

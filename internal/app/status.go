@@ -8,6 +8,7 @@ import (
 	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/observe"
+	"github.com/kubexm/kubexm/pkg/task"
 )
 
 // ClusterStatus is how a cluster is.
@@ -24,6 +25,7 @@ type ClusterStatus struct {
 	Addons       []cluster.Addon      `json:"addons,omitempty"`
 	Certificate  *cluster.Certificate `json:"certificate,omitempty"` // the one on the hosts that expires first
 	LastRun      *store.Run           `json:"lastRun,omitempty"`
+	Checks       []observe.Check      `json:"checks,omitempty"`   // where asked for: whether everything names the hosts that the cluster has
 	Problems     []string             `json:"problems,omitempty"` // what is not as it should be
 }
 
@@ -71,7 +73,10 @@ func (a *App) Status(ctx context.Context, r Request, o Observer) (*ClusterStatus
 		is.LastRun = &last
 	}
 	slices.Sort(is.Problems)
-	is.Healthy = len(is.Problems) == 0
+	if r.Verify {
+		is.Checks = observe.Verify(ctx, c, c.Observed, fleet.hosts, failed, task.KubeadmConfiguration(c))
+	}
+	is.Healthy = len(is.Problems) == 0 && !slices.ContainsFunc(is.Checks, func(c observe.Check) bool { return c.Result != observe.OK })
 	return is, nil
 }
 

@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/kubexm/kubexm/pkg/kube"
 	"github.com/kubexm/kubexm/pkg/kube/kubetest"
 	"github.com/kubexm/kubexm/pkg/pki"
@@ -177,8 +179,18 @@ func (w *world) serve(h *runnertest.Host) error {
 	return nil
 }
 
-// reconcile makes the service kubernetes; the port that it has it keeps.
+// reconcile makes the service kubernetes, with the addresses of the API servers that run; the port that it has it keeps.
 func (w *world) reconcile(port string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var ips, each []any
+	for _, name := range slices.Sorted(maps.Keys(w.servers)) {
+		ips = append(ips, map[string]any{"ip": w.at(name)})
+		each = append(each, map[string]any{"addresses": []any{w.at(name)}})
+	}
+	if w.api == nil || ips == nil {
+		return
+	}
 	objects, err := kube.ReadObjects([]byte(strings.ReplaceAll(`apiVersion: v1
 kind: Service
 metadata: {name: kubernetes, namespace: default}
@@ -187,7 +199,7 @@ spec: {ports: [{name: https, port: 443, targetPort: PORT}]}
 apiVersion: v1
 kind: Endpoints
 metadata: {name: kubernetes, namespace: default}
-subsets: [{addresses: [{ip: 10.0.0.11}], ports: [{name: https, port: PORT}]}]
+subsets: [{ports: [{name: https, port: PORT}]}]
 ---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
@@ -196,12 +208,26 @@ ports: [{name: https, port: PORT}]
 `, "PORT", port)))
 	w.must(err)
 	for _, o := range w.api.Objects() {
-		if o.GetKind() == "Service" && o.GetName() == "kubernetes" {
-			return
+		if at := slices.IndexFunc(objects, func(n *unstructured.Unstructured) bool {
+			return n.GetKind() == o.GetKind() && n.GetName() == o.GetName() && n.GetNamespace() == o.GetNamespace()
+		}); at >= 0 {
+			objects[at] = o
 		}
 	}
+	objects[1].Object["subsets"].([]any)[0].(map[string]any)["addresses"] = ips
+	objects[2].Object["endpoints"] = each
 	for _, o := range objects {
 		w.api.Put(o)
+	}
+}
+
+// located gives a node the address of its host.
+func (w *world) located(name string) {
+	for _, o := range w.api.Objects() {
+		if o.GetKind() == "Node" && o.GetName() == name {
+			w.must(unstructured.SetNestedSlice(o.Object, []any{map[string]any{"type": "InternalIP", "address": w.at(name)}}, "status", "addresses"))
+			w.api.Put(o)
+		}
 	}
 }
 
@@ -240,4 +266,5 @@ func (w *world) down(h *runnertest.Host) {
 	delete(w.servers, h.Name)
 	w.mu.Unlock()
 	w.close(h, "kube-apiserver")
+	w.reconcile("")
 }

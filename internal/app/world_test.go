@@ -284,6 +284,7 @@ func (w *world) register(host string) {
 	for name := range w.kubelets {
 		if !known["Node "+name] {
 			w.api.AddNode(name, true)
+			w.located(name)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/etcd"
+	"github.com/kubexm/kubexm/pkg/observe"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
@@ -27,12 +28,18 @@ func (p *program) statusCommand() *cobra.Command {
 addons, the certificate that expires first, the last run. The machines and the API server
 are reached through SSH; one that does not answer is shown as such.
 
-The exit code is 1 when there is a problem.`,
-		Example: "  kubexm status --name prod\n  kubexm status --name prod --watch\n  kubexm status --name prod -o json | jq .problems",
+With --verify it also looks wherever hosts are named, which is easily left as it was when
+hosts come and go: members of etcd, arguments and certificates of API servers, load
+balancers, kubeadm's configuration, /etc/hosts, kubeconfigs, nodes, leases. What differs is
+shown, and what could not be asked; of the rest only that it is right.
+
+The exit code is 1 when there is a problem, or a check is not passed.`,
+		Example: "  kubexm status --name prod\n  kubexm status --name prod --watch\n  kubexm status --name prod --verify\n  kubexm status --name prod -o json | jq .problems",
 	})
 	p.keysFlag(cmd)
 	format := output(cmd, "table", "json", "yaml")
 	watch := cmd.Flags().Bool("watch", false, "show it again every "+human.Duration(watching)+", until Ctrl-C")
+	cmd.Flags().BoolVar(&p.request.Verify, "verify", false, "also check that everything names exactly the hosts that the cluster has")
 	show := func(cmd *cobra.Command) error {
 		is, err := p.app.Status(cmd.Context(), p.request, p.observer())
 		if *watch && terminal(p.out) {
@@ -79,7 +86,16 @@ The exit code is 1 when there is a problem.`,
 // watching is the pause from one look of a watch to the next.
 const watching = 5 * time.Second
 
-func problemCount(is *app.ClusterStatus) string { return human.Count(len(is.Problems), "problem") }
+// problemCount counts the checks that were not passed, too.
+func problemCount(is *app.ClusterStatus) string {
+	n := len(is.Problems)
+	for _, c := range is.Checks {
+		if c.Result != observe.OK {
+			n++
+		}
+	}
+	return human.Count(n, "problem")
+}
 
 // statusText is a page about a cluster.
 func statusText(is *app.ClusterStatus, st style.Style, width int, now time.Time) string {
@@ -124,6 +140,9 @@ func statusText(is *app.ClusterStatus, st style.Style, width int, now time.Time)
 		}
 		b.WriteString("\n" + table(rows))
 	}
+	if len(is.Checks) > 0 {
+		b.WriteString("\n" + wrapped(checks(is.Checks, st), width))
+	}
 	b.WriteString("\n")
 	if c := is.Certificate; c != nil {
 		days := int(c.Expires.Sub(now).Hours() / 24)
@@ -136,6 +155,36 @@ func statusText(is *app.ClusterStatus, st style.Style, width int, now time.Time)
 		fmt.Fprintf(&b, "%s  %s\n", st.Bad.String("PROBLEM"), problem)
 	}
 	return b.String()
+}
+
+// mostPlaces is how many of the places where a check is right are told.
+const mostPlaces = 5
+
+// checks has a row for each place that is not as wanted, and one for each check that is right everywhere.
+func checks(all []observe.Check, st style.Style) [][]string {
+	rows := [][]string{head(st.Dim, "WHAT", "WHERE", "FOUND", "WANTED")}
+	for len(all) > 0 {
+		what, n := all[0].What, 1
+		for n < len(all) && all[n].What == what {
+			n++
+		}
+		var places []string
+		for _, c := range all[:n] {
+			switch c.Result {
+			case observe.OK:
+				places = append(places, c.Where)
+			case observe.Unknown:
+				rows = append(rows, []string{what, c.Where, st.Warn.String("unknown: " + c.Found), cmp.Or(c.Wanted, "-")})
+			default:
+				rows = append(rows, []string{what, c.Where, st.Bad.String(c.Found), c.Wanted})
+			}
+		}
+		if len(places) == n {
+			rows = append(rows, []string{what, human.Names(places, mostPlaces), st.Good.String("ok"), ""})
+		}
+		all = all[n:]
+	}
+	return rows
 }
 
 // members has a row for each member of etcd.

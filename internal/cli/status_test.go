@@ -9,6 +9,7 @@ import (
 	"github.com/kubexm/kubexm/internal/cli/style"
 	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/observe"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
@@ -58,8 +59,15 @@ func TestStatus(t *testing.T) {
 		Cluster: "gone", Kubernetes: "v1.37.1", Type: "kubexm", Endpoint: "https://lb.kubexm.local:6443",
 		Nodes: []app.Node{{Name: "node1", Status: "unreachable"}}, Problems: []string{"host node1: not reachable"},
 	}
+	verified := gone
+	verified.Checks = []observe.Check{
+		{What: "member of etcd", Where: "node1", Result: observe.OK, Found: "node1 at https://192.0.2.1:2380", Wanted: "node1 at https://192.0.2.1:2380"},
+		{What: "node", Where: "node1", Result: observe.OK, Found: "192.0.2.1", Wanted: "192.0.2.1"},
+		{What: "node", Where: "node9", Result: observe.Differs, Found: "192.0.2.9", Wanted: "no node"},
+		{What: "names in /etc/hosts", Where: "node2", Result: observe.Unknown, Found: "connection refused"},
+	}
 	var b strings.Builder
-	for _, is := range []*app.ClusterStatus{&well, &badly, &gone} {
+	for _, is := range []*app.ClusterStatus{&well, &badly, &gone, &verified} {
 		for _, width := range []int{120, 60} {
 			b.WriteString(statusText(is, style.Style{}, width, now) + "\n====\n")
 		}

@@ -45,6 +45,8 @@ type EtcdMember struct {
 	DBSize  int64  `json:"dbSize,omitempty"`  // bytes
 	Behind  uint64 `json:"behind,omitempty"`  // entries of the log that it has yet to get
 	Err     string `json:"error,omitempty"`   // why it is not healthy
+
+	PeerURLs []string `json:"-"` // as the other members have them
 }
 
 // APIServer is the API server of a master.
@@ -363,6 +365,17 @@ func (c *Cluster) EtcdAccess(host string) etcd.Access {
 			return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: []tls.Certificate{*client.TLS()}}, nil
 		},
 	}
+}
+
+// EtcdURLs are where members of etcd serve clients, those of an external etcd too.
+func (c *Cluster) EtcdURLs() (urls []string) {
+	if c.ExternalEtcd() {
+		return c.Spec.Etcd.External.Endpoints
+	}
+	for _, h := range c.All(v1alpha1.RoleEtcd) {
+		urls = append(urls, c.EtcdAccess(h).Endpoint)
+	}
+	return urls
 }
 
 // PeerURL is where the member of etcd on a host serves the others.

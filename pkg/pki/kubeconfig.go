@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"errors"
 	"fmt"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -24,4 +25,16 @@ func Kubeconfig(cluster, server string, caPEM []byte, user string, pair *Pair) (
 		return secret.Secret{}, fmt.Errorf("writing the kubeconfig of %s: %w", user, err)
 	}
 	return secret.New(string(data)), nil
+}
+
+// ServerOf returns the API server that a kubeconfig leads to, and the authority (PEM) by which it is trusted, if any is in it.
+func ServerOf(kubeconfig []byte) (server string, caPEM []byte, err error) {
+	config, err := clientcmd.Load(kubeconfig)
+	if err != nil {
+		return "", nil, fmt.Errorf("reading a kubeconfig: %w", err)
+	}
+	for _, c := range config.Clusters {
+		return c.Server, c.CertificateAuthorityData, nil
+	}
+	return "", nil, errors.New("reading a kubeconfig: it names no API server")
 }

@@ -20,7 +20,7 @@ var kubeVIP = VIP{
 			k.Mode, s.LoadBalancer.KubeVIP = cmp.Or(k.Mode, "arp"), k
 		},
 	},
-	Mode: v1alpha1.BalancerKubeVIP, Role: v1alpha1.RoleMaster, Pod: true,
+	Mode: v1alpha1.BalancerKubeVIP, Role: v1alpha1.RoleMaster, Pod: true, Lease: "plndr-cp-lock",
 	Interface: Field{"spec.loadBalancer.kubeVip.interface", func(s *v1alpha1.Spec) *string { return &s.LoadBalancer.KubeVIP.Interface }},
 	Holds:     func(s *v1alpha1.Spec) bool { return s.LoadBalancer.KubeVIP.Mode == "arp" },
 }

@@ -154,6 +154,8 @@ type VIP struct {
 	Pod          bool                      // it is a static pod there, beside the API server
 	Holds        func(*v1alpha1.Spec) bool // whether the address is on an interface of the machine that has it
 	Interface    Field                     // where that interface may be chosen
+	Config       string                    // file that names the other machines; empty: there is none
+	Lease        string                    // in kube-system, held by the node that has the address; empty: there is none
 	Packages     []string
 	PackagesLeft []string
 }

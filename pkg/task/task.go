@@ -142,6 +142,14 @@ func kubeadmEtcd(c *cluster.Cluster, host string) kubeadm.Etcd {
 	return kubeadm.ExternalEtcd(etcd.Endpoint(c, host))
 }
 
+// KubeadmConfiguration is what kubeadm's configuration in the cluster is to say; nil: it has none.
+func KubeadmConfiguration(c *cluster.Cluster) []byte {
+	if !c.Kubeadm() {
+		return nil
+	}
+	return kubeadm.ClusterConfiguration(c, kubeadmEtcd(c, c.FirstMaster()))
+}
+
 // etcdClient are the steps that bring with what a master's API server calls an etcd that is not kubeadm's.
 func etcdClient(c *cluster.Cluster, host string) []step.Step {
 	if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm {

@@ -121,9 +121,22 @@ func (c *Call) staticPod(name string) {
 	patch, _ := c.Get("/var/lib/kubexm/patches/" + name + "+strategic.yaml")
 	of := podConfig(name, config)
 	if m := advertised.FindStringSubmatch(config); name == "kube-apiserver" && m != nil {
-		of += "# --secure-port=" + m[2] + "\n"
+		of += "# --secure-port=" + m[2] + "\n# --etcd-servers=" + etcdServers(config) + "\n"
 	}
 	c.write("/etc/kubernetes/manifests/"+name+".yaml", "# static pod "+name+"\n"+patch+"# of\n"+of, 0o600)
+}
+
+// etcdServers are those of an API server: the member beside it, or those that the configuration names.
+func etcdServers(config string) string {
+	var conf struct {
+		Etcd struct{ External struct{ Endpoints []string } }
+	}
+	for doc := range strings.SplitSeq(config, "---\n") {
+		if strings.Contains(doc, "kind: ClusterConfiguration\n") && yaml.Unmarshal([]byte(doc), &conf) == nil && conf.Etcd.External.Endpoints != nil {
+			return strings.Join(conf.Etcd.External.Endpoints, ",")
+		}
+	}
+	return "https://127.0.0.1:2379"
 }
 
 // podConfig is the part of kubeadm's configuration that a static pod is made from.
@@ -178,6 +191,9 @@ func (c *Call) kubeadmPhase(phase string) int {
 	c.staticPod(names[phase])
 	return 0
 }
+
+// commented is an argument of a pod, which its manifest has as a comment.
+var commented = regexp.MustCompile(`(?m)^# (--.*)$`)
 
 // digested is the line of a manifest that tells a pod's environment.
 var digested = regexp.MustCompile(`name: KUBEXM_DIGEST\n\s+value: "(.*)"`)
@@ -236,7 +252,11 @@ func (h *Host) startPod(name, manifest string) {
 	defer h.mu.Unlock()
 	h.lastPID++
 	h.static[name], h.pods[name] = staticPod{1000 + h.lastPID, manifest}, true
-	h.process(1000+h.lastPID, "/bin/"+name[:min(len(name), 15)], env)
+	var args []string
+	for _, m := range commented.FindAllStringSubmatch(manifest, -1) {
+		args = append(args, m[1])
+	}
+	h.process(1000+h.lastPID, "/bin/"+name[:min(len(name), 15)], args, env)
 }
 
 // staticPod is one that runs.

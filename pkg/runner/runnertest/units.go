@@ -277,13 +277,14 @@ func (h *Host) start(name string, u *unit) error {
 		}
 	default:
 		u.pid = pid
-		exe, env := firstWord(u.conf.exec[len(u.conf.exec)-1]), append(h.environment(u), u.conf.env...)
+		command := u.conf.exec[len(u.conf.exec)-1]
+		exe, args, env := firstWord(command), words(command)[1:], append(h.environment(u), u.conf.env...)
 		if u.conf.kind == "" || u.conf.kind == "simple" { // systemd has not waited for the program
-			h.forked[pid] = func() { h.process(pid, exe, env) }
-			h.process(pid, "/usr/lib/systemd/systemd", []string{"LANG=C.UTF-8"})
+			h.forked[pid] = func() { h.process(pid, exe, args, env) }
+			h.process(pid, "/usr/lib/systemd/systemd", nil, []string{"LANG=C.UTF-8"})
 			break
 		}
-		h.process(pid, exe, env)
+		h.process(pid, exe, args, env)
 	}
 	h.journal[name] = append(h.journal[name], "Started "+name+".")
 	return nil
@@ -336,8 +337,9 @@ func (h *Host) environment(u *unit) (env []string) {
 	return env
 }
 
-func (h *Host) process(pid int, exe string, env []string) {
+func (h *Host) process(pid int, exe string, args, env []string) {
 	dir := fmt.Sprintf("/proc/%d", pid)
+	h.put(dir+"/cmdline", strings.Join(append(append([]string{exe}, args...), ""), "\x00"), 0o444)
 	h.put(dir+"/environ", strings.Join(append(env, ""), "\x00"), 0o400)
 	h.put(dir+"/comm", path.Base(exe)+"\n", 0o444)
 	_ = h.fs.remove(dir+"/exe", false)

@@ -74,7 +74,7 @@ const caPath = SSLDir + "/ca.pem"
 // Endpoint is how the API server on a host reaches etcd.
 func Endpoint(c *cluster.Cluster, host string) cluster.EtcdEndpoint {
 	name := SSLDir + "/" + client(c, host)
-	return cluster.EtcdEndpoint{Endpoints: urls(c), CAFile: caPath, CertFile: name + ".pem", KeyFile: name + "-key.pem"}
+	return cluster.EtcdEndpoint{Endpoints: c.EtcdURLs(), CAFile: caPath, CertFile: name + ".pem", KeyFile: name + "-key.pem"}
 }
 
 func pair(name string, p *pki.Pair) []step.File {
@@ -86,18 +86,6 @@ func pair(name string, p *pki.Pair) []step.File {
 
 // DataDir makes the directory of the data.
 func DataDir(c *cluster.Cluster) step.Step { return step.Dir{Path: c.Spec.Etcd.DataDir, Mode: 0o700} }
-
-// urls are where the members serve clients.
-func urls(c *cluster.Cluster) []string {
-	if c.ExternalEtcd() {
-		return c.Spec.Etcd.External.Endpoints
-	}
-	var urls []string
-	for _, h := range c.All(v1alpha1.RoleEtcd) {
-		urls = append(urls, fmt.Sprintf("https://%s:2379", c.IP(h)))
-	}
-	return urls
-}
 
 // bootstrap is what a member reads when it starts for the first time.
 const bootstrap = "/etc/etcd/bootstrap.env"

@@ -8,6 +8,11 @@ import (
 	"github.com/kubexm/kubexm/pkg/step"
 )
 
+// ClusterConfiguration is what kubeadm-config in the cluster is to say.
+func ClusterConfiguration(c *cluster.Cluster, etcd Etcd) []byte {
+	return c.YAML(clusterConfig(c, etcd))
+}
+
 // ConfigMaps keeps what kubeadm reads from the cluster, when masters and workers join: its configuration, and what all
 // kubelets have in common. kubeadm writes both once.
 func ConfigMaps(c *cluster.Cluster, etcd Etcd) step.Step {

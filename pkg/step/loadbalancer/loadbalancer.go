@@ -92,7 +92,7 @@ func Keepalived(c *cluster.Cluster, host string) step.Step {
 			data.Peers = append(data.Peers, c.IP(h))
 		}
 	}
-	const path = "/etc/keepalived/keepalived.conf"
+	path := plugin.VIPOf(c.Spec).Config
 	conf := step.File{Path: path, Content: templates.Render("loadbalancer/keepalived", data), Mode: 0o644}
 	unit := step.Unit{
 		Name: "keepalived", Description: "Virtual address of the Kubernetes API servers", Documentation: "man:keepalived(8)",
