@@ -213,6 +213,9 @@ func hostsOf(config string) map[string]bool {
 func (w *world) burn(host string) {
 	w.lose(host)
 	delete(w.hosts, host)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.kubelets, host)
 }
 
 // fresh is another machine under the name of one that is gone.

@@ -77,7 +77,7 @@ func LiveControlPlane(c *cluster.Cluster, downloads, pushed *plan.Gate) plan.Par
 		}
 	}
 	etcd := control(downloads.Holds(task.Etcd(c)))
-	return plan.Module{Parts: []plan.Part{control(task.LostMembers(c), task.Fence(c), task.Replaced(c)), configure, etcd, begin, control(downloads.Holds(task.LiveMasters(c, live)), task.APIPort(c)), plan.Parallel{
+	return plan.Module{Parts: []plan.Part{control(task.LostMembers(c), task.Fence(c), task.LostNodes(c)), configure, etcd, begin, control(downloads.Holds(task.LiveMasters(c, live)), task.APIPort(c)), plan.Parallel{
 		plan.If(!c.Kubeadm(), control(task.RBAC(c))), Addons(c),
 	}}}
 }

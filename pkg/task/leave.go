@@ -28,13 +28,13 @@ func LostMembers(c *cluster.Cluster) plan.Part {
 	})
 }
 
-// Replaced removes the nodes of machines that new ones take the place of: their pods do not wait for them.
-func Replaced(c *cluster.Cluster) plan.Part {
-	return plan.If(len(c.Replaced) > 0, on("replaced", []string{plan.API}, func(string) (steps []step.Step) {
-		for _, h := range c.Replaced {
-			if c.IsNode(h) {
-				steps = append(steps, kubelet.Gone(c, h))
-			}
+// LostNodes removes the nodes of machines that are gone, also where new ones take their places: their pods start elsewhere now, and not when
+// Kubernetes gives up waiting for them, after five minutes.
+func LostNodes(c *cluster.Cluster) plan.Part {
+	lost := slices.DeleteFunc(append(c.Lost(), c.Replaced...), func(h string) bool { return !c.IsNode(h) })
+	return plan.If(len(lost) > 0, on("lost", []string{plan.API}, func(string) (steps []step.Step) {
+		for _, h := range lost {
+			steps = append(steps, kubelet.Gone(c, h))
 		}
 		return steps
 	}))
@@ -96,7 +96,9 @@ func NoNodes(c *cluster.Cluster) plan.Part {
 		on("kubelet", stay, func(string) []step.Step { return []step.Step{kubelet.Stopped()} }),
 		on("nodes", []string{plan.API}, func(string) (steps []step.Step) {
 			for _, h := range c.GoneNodes() {
-				steps = append(steps, kubelet.Gone(c, h))
+				if !slices.Contains(c.Lost(), h) {
+					steps = append(steps, kubelet.Gone(c, h))
+				}
 			}
 			return steps
 		}),
