@@ -13,7 +13,7 @@ import (
 // lives is a cluster of three masters, of which those in down are not reached and have no healthy member of etcd.
 func lives(t *testing.T, down ...string) *cluster.Cluster {
 	t.Helper()
-	c := clustertest.Parse(t, clustertest.Masters, func(_ string, f *runner.Facts) { f.Running = []string{"kubeadm"} })
+	c := clustertest.Parse(t, clustertest.Masters, func(_ string, f *runner.Facts) { f.Running = []string{"kubeadm", "kube-apiserver"} })
 	for i, m := range c.Masters() {
 		up := !slices.Contains(down, m)
 		if up {

@@ -52,6 +52,7 @@ var data = map[string][]any{
 		"Proxy": "haproxy", "Image": "haproxy:3", "Digest": "abc", "Config": "/etc/haproxy/haproxy.cfg", "Command": []string{"haproxy", "-db"}, "Port": 6443,
 	}},
 	"loadbalancer/kube-vip": {vip("arp"), vip("bgp")},
+	"kubernetes/fence":      {struct{ Machines []string }{[]string{"7e22", "7e23"}}},
 	"kubernetes/identity":   {struct{ ID, Name string }{"7e22222222222222222222222", "123"}},
 	"kubernetes/rbac":       {struct{ AdminGroup, KubeletClientUser string }{"kubeadm:cluster-admins", "kube-apiserver-kubelet-client"}},
 	"registry/config":       {map[string]any{"Dir": "/var/lib/registry", "Listen": ":443", "ReadOnly": true, "Secret": "ABC", "Cert": "/etc/registry/tls.crt", "Key": "/etc/registry/tls.key", "Users": "/etc/registry/htpasswd"}},

@@ -206,7 +206,7 @@ func (g Gate) judge(view etcd.View) (missing []string, hopeless error) {
 		if why == nil {
 			continue
 		}
-		if s == nil && m.Fresh || m.Leaves {
+		if s == nil && m.Fresh && len(view.Members) > 0 || m.Leaves {
 			continue
 		}
 		missing = append(missing, "etcd on "+m.Host+": "+human.Line(why.Error()))

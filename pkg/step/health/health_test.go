@@ -50,7 +50,7 @@ func newMasters(t *testing.T, spec string) *masters {
 		m.host.Serve(m.IP(h)+":2379", func() (net.Conn, error) { return m.members[h].Dial(conf) })
 	}
 	for _, h := range m.Masters() {
-		m.FactsOf(h).Running = []string{"kubeadm", "kube-apiserver"}
+		m.FactsOf(h).Running = []string{"kubeadm", "kube-apiserver", "etcd"}
 		api := kubetest.New()
 		api.Failing = func() []string {
 			m.mu.Lock()
