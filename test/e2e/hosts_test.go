@@ -150,6 +150,7 @@ sysctl -qw "net.ipv4.conf.$dev.promote_secondaries=1"; ip addr del %s/24 dev "$d
 			}
 			m.move(t, s, m.limit(moment))
 		}
+		the.on(t, n, fmt.Sprintf("ip addr del %s/24 dev $(ip -4 -o addr | awk '$4 ~ /^%s\\// {print $2; exit}')", netip.AddrFrom4(other), netip.AddrFrom4(other)))
 	}
 	m.move(t, m.goes("worker", worker), moment)
 }
