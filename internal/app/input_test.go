@@ -278,7 +278,6 @@ var troubles = map[string]trouble{
 	"roles and network at once": {prep: made(func(config string) string {
 		return with("network: {", "network: {serviceCIDR: 10.96.0.0/16, ")(with("roles: [worker]}", "roles: [worker, registry]}")(config))
 	})},
-	"a host less": {prep: made(smaller)},
 	"a new label": {prep: made(with("roles: [worker]}", "roles: [worker], labels: {a: b}}")), run: fine},
 	"elsewhere, same name": {prep: func(w *world, a *attempt) {
 		made(with("", ""))(w, a)
@@ -319,7 +318,6 @@ var troubles = map[string]trouble{
 			return isGone(a, "node1", "node2")
 		},
 	},
-	"delete from a host less": {prep: made(smaller), run: remove},
 	"delete machines recreated": {prep: func(w *world, a *attempt) {
 		made(with("", ""))(w, a)
 		for _, h := range w.hosts {

@@ -34,7 +34,7 @@ var refusals = []change{
 	{set: `registry: {type: harbor}`, on: func(c string) bool { return private(c) && !harbor(c) }},
 	{set: `registry: {dataDir: /srv/images}`, on: private},
 	{set: `hosts: [{name: node2, internalAddress: 10.0.0.99}]`},
-	{set: `hosts: [{name: node1, roles: [master, etcd, worker]}]`, on: ownEtcd},
+	{set: `hosts: [{name: node2, roles: [master, etcd]}]`, on: func(c string) bool { return ownEtcd(c) && !secondMaster(c) }},
 }
 
 // TestRefusals makes changes that are refused: nothing is touched.
