@@ -253,7 +253,7 @@ func (s *site) drainable(ctx context.Context) error {
 		})
 	}
 	_ = asks.Wait() // their errors are in all
-	return errors.Join(append(all, s.cluster.KeepsMajority())...)
+	return errors.Join(s.cluster.KeepsMajority(), errors.Join(all...))
 }
 
 func (p *Proposal) restart(service, host string) {

@@ -3,6 +3,7 @@ package app_test
 import (
 	"context"
 	"crypto/tls"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
@@ -267,4 +268,61 @@ func (w *world) down(h *runnertest.Host) {
 	w.mu.Unlock()
 	w.close(h, "kube-apiserver")
 	w.reconcile("")
+}
+
+// connect lets a host reach API servers by the names and addresses that they share.
+func (w *world) connect(h *runnertest.Host) {
+	h.Blocked = map[string]string{}
+	for _, port := range apiPorts {
+		for _, name := range endpoints {
+			h.Serve(name+":"+port, func() (net.Conn, error) { return w.named(h, name, port) })
+		}
+		for _, address := range []string{vip, secondVIP} {
+			h.Blocked[address+":"+port] = "No route to host" // nobody has it yet
+			h.Serve(address+":"+port, func() (net.Conn, error) { return w.shared(address, port) })
+		}
+	}
+}
+
+// at is the address of a machine now.
+func (w *world) at(host string) string {
+	if now := w.moved[host]; now != "" {
+		return now
+	}
+	return addresses[host]
+}
+
+// serverOf is the server of a kubeconfig.
+var serverOf = regexp.MustCompile(`server: https://(.*):(\d+)`)
+
+// mayJoin looks for what a join needs: an API server, the node's certificate where
+// kubeadm and where the kubelet looks, and no node of that name.
+func (w *world) mayJoin(h *runnertest.Host) error {
+	key := regexp.MustCompile(`(?m)^ +client-key-data: (.*)$`)
+	conf, _ := h.Get("/etc/kubernetes/discovery.conf")
+	pem, _ := h.Get("/var/lib/kubelet/pki/kubelet-client-current.pem")
+	to := serverOf.FindStringSubmatch(conf)
+	if to == nil {
+		return errors.New("the discovery file has no server")
+	}
+	conn, err := w.named(h, to[1], to[2])
+	if err != nil {
+		return fmt.Errorf("dial tcp: %w", err)
+	}
+	conn.Close()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, o := range w.api.Objects() {
+		if o.GetKind() == "Node" && o.GetName() == h.Name {
+			return fmt.Errorf("a Node with name %q and status \"Ready\" already exists in the cluster", h.Name)
+		}
+	}
+	found := key.FindStringSubmatch(conf)
+	if found == nil {
+		return errors.New("the discovery file has no key")
+	}
+	if plain, err := base64.StdEncoding.DecodeString(found[1]); err != nil || !strings.HasSuffix(pem, string(plain)) {
+		return errors.New("the kubelet has no certificate, or another one")
+	}
+	return nil
 }

@@ -121,10 +121,10 @@ func (c *Client) Live(ctx context.Context, obj *unstructured.Unstructured) (live
 	return live, err
 }
 
-// absent reports whether err says that there is no such object or no such kind.
 // NotFound reports whether an error says that an object is not there.
 func NotFound(err error) bool { return absent(err) }
 
+// absent reports whether err says that there is no such object or no such kind.
 func absent(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
 
 // Delete removes objects in the reverse of the order of Apply, and waits until

@@ -178,7 +178,7 @@ type Host struct {
 	// IP address or name at which the control machine reaches the host. Hosts behind one address have a port each.
 	Address string `json:"address" jsonschema:"required" change:"restart"`
 	// IPv4 address at which the other hosts reach it. Default: address.
-	InternalAddress string `json:"internalAddress,omitempty" change:"refuse,its node, its certificates and the other hosts know the host by it; kubexm replace node NAME --address NEW moves a machine, with the old value in the file"`
+	InternalAddress string `json:"internalAddress,omitempty" change:"refuse,the other hosts know the host by it; put the old value back and move it by kubexm replace node NAME --address NEW"`
 	// Processor architecture. Default: asked from the host.
 	Arch string `json:"arch,omitempty" jsonschema:"enum=amd64,enum=arm64" change:"none"`
 	// What the host does. A master without the role worker gets the taint
