@@ -58,8 +58,16 @@ e2e-life: deps ## real clusters that are changed while they run and are used (RO
 	E2E_LIFE=$(ROW) $(GO) test -tags e2e -count=1 -timeout 120m -v -run '^TestLife$$/./($(or $(value LIFE),.))' ./test/e2e
 
 .PHONY: e2e-hosts
-e2e-hosts: deps ## real clusters that get hosts and lose them while they are used (ROW=N: one of 4, 5, 7, 9, 13, 14, 18, 21, 22; HOSTS=REGEXP: only some of grow, worker, five, first, leader, address, killed)
+e2e-hosts: deps ## real clusters that get hosts and lose them while they are used (ROW=N: one of 1, 2, 4, 5, 7, 9, 13, 14, 18, 21, 22; HOSTS=REGEXP: only some of grow, worker, five, first, leader, address, roles, network, killed)
 	E2E_HOSTS=$(ROW) $(GO) test -tags e2e -count=1 -timeout 180m -v -run '^TestHosts$$/./($(or $(value HOSTS),.))' ./test/e2e
+
+.PHONY: e2e-upgrades
+e2e-upgrades: deps ## real clusters that are upgraded while they are used, and go back (ROW=N: one of 1, 3, 5, 7, 9, 13, 18, 21; FROM=MINOR: 1.34 to 1.36; OFFLINE=1: with the cable cut)
+	E2E_UPGRADE=$(ROW) E2E_FROM=$(FROM) E2E_OFFLINE=$(OFFLINE) $(GO) test -tags e2e -count=1 -timeout 180m -v -run '^TestUpgrades$$' ./test/e2e
+
+.PHONY: e2e-system
+e2e-system: deps ## real clusters whose operating systems are upgraded, and whose machines restart (ROW=N: one of 1, 7, 9, 21)
+	E2E_SYSTEM=$(ROW) $(GO) test -tags e2e -count=1 -timeout 90m -v -run '^TestSystem$$' ./test/e2e
 
 .PHONY: e2e
 e2e: deps ## real clusters on machines of this machine's own making; needs root (E2E=REGEXP: only some parts)

@@ -29,6 +29,7 @@ const margin = [
     tutorial: ['Tutorial', '教程'],
     'high-availability': ['High availability', '高可用'],
     hosts: ['Machines', '机器'],
+    upgrade: ['Upgrade', '升级'],
     offline: ['Offline', '离线安装'],
     security: ['Security', '安全'],
     'coming-from': ['Coming from another tool', '从其他工具转来'],

@@ -30,6 +30,7 @@ import (
 // it reaches machines. What concerns one use of one cluster is in a Request and an Observer.
 type App struct {
 	Workdir string        // on the control machine
+	Version string        // of this program
 	Store   store.Options // how what is remembered of clusters is opened
 	Steps   chan struct{} // of as many places as steps may run at a time, of all clusters; nil: each run has its own limits
 
@@ -56,10 +57,16 @@ type Request struct {
 	Debug         bool              // every command on hosts is logged
 	Replace       []string          // apply: hosts whose machines are other ones now
 	Edit          *config.Edit      // apply: of the hosts of the configuration, before anything else; nil: none
-	KeepFile      bool              // the edit is not written to the file
-	At            map[string]string // by host that leaves: where it is reached now; what is not reached is given up
+	At            map[string]string // by host that leaves, to join again: where it is reached now
+	Only          []string          // upgrade: nodes that may get another kubelet now: names, roles, labels like zone=a; empty: all
 	Verify        bool              // status: also whether everything names the hosts that the cluster has
 	AllowMissing  bool              // create, plan, apply, preflight: without hosts that cannot be reached, where the others can do without them
+
+	in    *document         // the configuration, whatever the others say; nil: there is no other
+	pass  bool              // the release of that is one on the way to another
+	goal  int               // minor version of Kubernetes of that other one
+	was   *v1alpha1.Cluster // the configuration from which hosts move
+	moves map[string]move   // by host
 }
 
 // Observer follows one use of a cluster, and answers its questions. Nobody is told by a function that is nil; a
@@ -162,6 +169,7 @@ type document struct {
 	file  string
 	given []byte // its text, where that is in the records or was read from standard input
 	back  string // the file that is to have that text; empty: none
+	found []byte // the text that an edit of that file was made in
 }
 
 // read is Config that also returns where the configuration comes from.
@@ -176,7 +184,7 @@ func (u *use) read() (d document, conf *v1alpha1.Cluster, err error) {
 	switch {
 	case d.given == nil:
 		conf, warnings, err = config.Load(d.file)
-	case u.File == "-" && u.Revision == "", u.Edit != nil:
+	case u.File == "-" && u.Revision == "", u.Edit != nil, u.in != nil:
 		conf, warnings, err = config.Parse(d.file, d.given)
 	default:
 		conf, warnings, err = config.ParseRecorded(d.file, d.given)
@@ -197,6 +205,9 @@ func (u *use) warn(warnings config.Errors) {
 // document finds the configuration: that of the revision asked for, else the file asked for, else that of the
 // name, else the one the cluster was last made with.
 func (u *use) document() (document, error) {
+	if u.in != nil {
+		return *u.in, nil
+	}
 	if u.Revision != "" {
 		return u.earlier()
 	}
@@ -257,7 +268,7 @@ type session struct {
 	dir    string // of the cluster on the control machine
 	leaves []leaver
 	known  map[string]*runner.Facts // of hosts, as they were last seen before; nil: nobody has looked
-	exiles map[string]string        // by name of a host: the ID of a machine that was given up
+	exiles map[string]string        // by note: the ID of a machine that was given up
 }
 
 // machines are the hosts of the configuration, and those that leave the cluster.

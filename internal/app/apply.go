@@ -22,7 +22,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/kube"
 	"github.com/kubexm/kubexm/pkg/pipeline"
-	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/step"
@@ -35,6 +34,8 @@ const (
 	WhyFile  = "file"  // the configuration changed
 	WhyDrift = "drift" // somebody else changed it, or a run was cut off
 	WhyBoth  = "both"
+
+	WhyUpgrade = "upgrade" // its operating system has newer packages, or its machine is to be restarted
 )
 
 // Proposal is what an apply would do.
@@ -47,6 +48,8 @@ type Proposal struct {
 	Away     string         `json:"away,omitempty"` // for how long the API may be away, and for whom; empty: not at all
 	Missing  []string       `json:"missing,omitempty"`
 	Leaving  []string       `json:"leaving,omitempty"`  // hosts that leave the cluster
+	Lost     []string       `json:"lost,omitempty"`     // those of them that are not there, to be cleaned
+	Rejoin   []string       `json:"rejoin,omitempty"`   // those of them that join again
 	Revision string         `json:"revision,omitempty"` // the run to whose configuration it goes back
 	File     string         `json:"file,omitempty"`     // that then gets the text of that configuration
 	Hash     string         `json:"hash"`               // of all that, and of what was observed
@@ -54,6 +57,18 @@ type Proposal struct {
 	summary engine.Summary
 	events  []engine.Event // of the look
 	began   time.Time
+	old     bool // somebody has thought about it for longer than patience
+}
+
+// right are the nodes of which a look has just found that there is nothing to do.
+func (p *Proposal) right() map[plan.ID]bool {
+	is := map[plan.ID]bool{}
+	for _, ev := range p.events {
+		if ev.Status == engine.OK && !p.old {
+			is[ev.Node] = true
+		}
+	}
+	return is
 }
 
 // FieldChange is a field of the configuration that changed.
@@ -72,7 +87,7 @@ type ProposedStep struct {
 	Node     plan.ID  `json:"node"`
 	Host     string   `json:"host"`
 	What     string   `json:"what"`
-	Why      string   `json:"why"` // file, drift or both
+	Why      string   `json:"why"` // see Why*
 	Diff     string   `json:"diff,omitempty"`
 	Restarts []string `json:"restarts,omitempty"`
 }
@@ -86,15 +101,22 @@ type Restart struct {
 // Empty reports whether there is nothing to do.
 func (p *Proposal) Empty() bool { return len(p.Steps) == 0 }
 
-// PlanApply looks what an apply would do. Nothing is changed.
+// PlanApply looks what an apply would do. Nothing is changed. Of several runs it is the first.
 func (a *App) PlanApply(ctx context.Context, r Request, o Observer) (*Proposal, error) {
 	r.DryRun = true
-	w, err := a.begin(ctx, r, o)
+	w, turns, err := a.beginApply(ctx, r, o)
 	if err != nil {
 		return nil, err
 	}
+	if turns != nil {
+		w.close()
+		w.notice("%s (run 1 of %d, which this is the plan of)", turns[0].says, len(turns))
+		if w, err = a.begin(ctx, turns[0].Request, o); err != nil {
+			return nil, err
+		}
+	}
 	defer w.close()
-	s, err := w.living(ctx)
+	s, err := w.living(ctx, "apply")
 	if err != nil {
 		return nil, err
 	}
@@ -107,16 +129,49 @@ func (a *App) Apply(ctx context.Context, r Request, o Observer, saved *Proposal)
 	if saved != nil {
 		r.Revision = cmp.Or(r.Revision, saved.Revision)
 	}
+	w, turns, err := a.beginApply(ctx, r, o)
+	if err != nil {
+		return nil, err
+	}
+	if turns != nil {
+		w.close()
+		return a.inTurns(ctx, turns, o, saved)
+	}
+	return w.apply(ctx, saved, nil)
+}
+
+// beginApply is begin that also finds the runs that are needed, where one is not enough.
+func (a *App) beginApply(ctx context.Context, r Request, o Observer) (*work, []turn, error) {
 	w, err := a.begin(ctx, r, o)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	err = w.checkReplace()
+	var turns []turn
+	if err == nil {
+		turns, err = w.ahead(ctx)
+	}
+	if err != nil {
+		w.close()
+	}
+	return w, turns, err
+}
+
+// apply is one run of Apply, the last one before it being another; nil: there is none. It closes the work.
+func (w *work) apply(ctx context.Context, saved *Proposal, last *Result) (*Result, error) {
 	defer w.close()
-	s, err := w.living(ctx)
+	s, err := w.living(ctx, "apply")
+	if err == nil {
+		err = s.undisturbed(ctx, last)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return s.bring(ctx, "apply", saved, false)
+	res, err := s.bring(ctx, "apply", saved, false)
+	if res != nil {
+		res.kept = s.cluster.Kept()
+	}
+	return res, err
 }
 
 // bring brings a cluster that runs to its configuration, as Apply says. While it is being created, nobody is asked: nobody uses it yet.
@@ -130,18 +185,20 @@ func (s *site) bring(ctx context.Context, name string, saved *Proposal, built bo
 		if saved != nil && saved.Hash != p.Hash {
 			return nil, moved(saved, p)
 		}
+	} else if err := s.drainable(ctx, s.drains()); err != nil {
+		return nil, err
 	}
 	complete, err := s.completed()
 	if err != nil {
 		return nil, err
 	}
 	if len(p.Restarts)+len(p.Leaving) > 0 && (complete || name == "apply") && !s.DryRun {
-		if s.MayRestart == nil {
-			return nil, errUnasked
-		}
-		if err := s.MayRestart(ctx, p); err != nil {
+		if err := s.ask(ctx, p); err != nil {
 			return nil, err
 		}
+	}
+	if err := s.leadFresh(ctx); err != nil {
+		return nil, err
 	}
 	graph, err := planned(s.cluster, pipeline.Apply) // steps are used once
 	if err == nil {
@@ -161,28 +218,38 @@ func (s *site) bring(ctx context.Context, name string, saved *Proposal, built bo
 	return res, err
 }
 
-// living connects to a cluster that runs.
-func (w *work) living(ctx context.Context) (*site, error) {
+// ask asks whether services and machines may be restarted.
+func (s *site) ask(ctx context.Context, p *Proposal) error {
+	if s.MayRestart == nil {
+		return errUnasked
+	}
+	asked := time.Now()
+	err := s.MayRestart(ctx, p)
+	p.old = time.Since(asked) > patience
+	return err
+}
+
+// living connects to a cluster that runs, for a run of a pipeline.
+func (w *work) living(ctx context.Context, pipe string) (*site, error) {
 	if err := w.checkMade(); err != nil {
 		return nil, err
 	}
-	s, err := w.enter(ctx, "apply", false)
+	s, err := w.enter(ctx, pipe, false)
 	if err == nil && !s.cluster.Lives() {
 		err = fmt.Errorf("cluster %s does not run: none of its masters has an API server", s.config.Metadata.Name)
+		if len(w.moves) > 0 {
+			return nil, fault.Advise(err, "as its machines have other addresses now, it runs again once kubexm apply"+s.Which()+" has begun")
+		}
 		err = fault.Advise(err, "create it, or finish creating it: kubexm create cluster"+s.Which())
 	}
 	return s, err
 }
 
-// propose finds what brings the cluster to its configuration: it asks all steps what they would change, and tells why.
+// propose finds what brings the cluster to its configuration, and tells why.
 func (s *site) propose(ctx context.Context) (*Proposal, error) {
-	graph, err := planned(s.cluster, pipeline.Apply)
+	p, nodes, err := s.look(ctx, pipeline.Apply)
 	if err != nil {
 		return nil, err
-	}
-	p := &Proposal{Cluster: s.config.Metadata.Name, ID: s.cluster.ID(), Missing: s.cluster.Missing(), Leaving: s.cluster.Leaving(), Revision: s.Revision, Changes: []FieldChange{}, Steps: []ProposedStep{}}
-	if s.Edit == nil {
-		p.File = s.back
 	}
 	changes, err := s.changes()
 	if err != nil {
@@ -190,6 +257,26 @@ func (s *site) propose(ctx context.Context) (*Proposal, error) {
 	}
 	for _, c := range changes {
 		p.Changes = append(p.Changes, FieldChange{c.Field, c.Was, c.Is, c.Policy.Way, c.String()})
+	}
+	if err := s.drainable(ctx, s.drains()); err != nil {
+		return nil, err
+	}
+	s.explain(ctx, p, nodes, len(changes) > 0)
+	p.Away = s.away(p.Restarts)
+	p.Hash, err = p.hash(s)
+	return p, err
+}
+
+// look asks all steps of a pipeline what they would change, and returns the nodes of those that have something to do, too.
+func (s *site) look(ctx context.Context, make func(*cluster.Cluster) plan.Pipeline) (p *Proposal, nodes []*plan.Node, err error) {
+	graph, err := planned(s.cluster, make)
+	if err != nil {
+		return nil, nil, err
+	}
+	p = &Proposal{Cluster: s.config.Metadata.Name, ID: s.cluster.ID(), Missing: s.cluster.Missing(), Leaving: s.cluster.Leaving(), Revision: s.Revision, Changes: []FieldChange{}, Steps: []ProposedStep{}}
+	p.Lost, p.Rejoin = s.cluster.Lost(), slices.Sorted(maps.Keys(s.At))
+	if s.Edit == nil {
+		p.File = s.back
 	}
 	e := s.engine()
 	e.DryRun, e.LookAhead = true, true
@@ -202,35 +289,35 @@ func (s *site) propose(ctx context.Context) (*Proposal, error) {
 		}
 	}
 	if p.summary, err = e.Run(kube.Impatient(ctx), graph); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, ctx.Err()
+		return nil, nil, ctx.Err()
 	}
-	if err := s.drainable(ctx); err != nil {
-		return nil, err
-	}
-	was := s.before(len(changes) > 0)
 	for i := range graph.Nodes {
 		n := &graph.Nodes[i]
 		ev, ok := pending[n.ID]
 		if !ok {
 			continue
 		}
-		p.Steps = append(p.Steps, ProposedStep{n.ID, n.Host, n.What, was.why(ctx, s, n), ev.Diff, ev.Restarts})
+		nodes = append(nodes, n)
+		p.Steps = append(p.Steps, ProposedStep{Node: n.ID, Host: n.Host, What: n.What, Diff: ev.Diff, Restarts: ev.Restarts})
 		for _, service := range ev.Restarts {
 			p.restart(service, n.Subject())
 		}
 	}
-	p.Away = s.away(p.Restarts)
-	p.Hash, err = p.hash(s)
-	return p, err
+	return p, nodes, nil
 }
 
-// drainable refuses to begin where pods of a node that is to be drained would start nowhere else, or where data on it would be lost as it leaves.
-func (s *site) drainable(ctx context.Context) error {
+// drains are the nodes that are to be drained for other kubelets.
+func (s *site) drains() []string {
 	_, live := s.cluster.SplitNodes(s.cluster.Nodes())
-	drains, leave := s.cluster.Drains(live), []string(nil)
+	return s.cluster.Drains(live)
+}
+
+// drainable refuses to begin where pods of nodes that are to be drained would start nowhere else, or where data on it would be lost as it leaves.
+func (s *site) drainable(ctx context.Context, drains []string) error {
+	var leave []string
 	if !s.Force {
 		leave = s.cluster.FormerNodes()
 	}
@@ -241,10 +328,10 @@ func (s *site) drainable(ctx context.Context) error {
 		asks.Go(func() error {
 			client, err := step.Kube(s.hosts[plan.API], s.cluster.AnyAPI())
 			if err == nil {
-				_, err = client.Evictable(kube.Impatient(ctx), h, false)
+				_, err = client.Evictable(kube.Impatient(ctx), h, i < len(drains) && s.config.Spec.Upgrade.Drain.Force)
 			}
 			if err == nil && i >= len(drains) {
-				err = client.Leavable(kube.Impatient(ctx), h)
+				err = client.Leavable(kube.Impatient(ctx), h, s.cluster.GoneNodes())
 			}
 			if !fault.IsTransient(err) { // the drain itself asks again
 				all[i] = err
@@ -253,7 +340,7 @@ func (s *site) drainable(ctx context.Context) error {
 		})
 	}
 	_ = asks.Wait() // their errors are in all
-	return errors.Join(s.cluster.KeepsMajority(), errors.Join(all...))
+	return errors.Join(s.cluster.KeepsMajority(), s.cluster.Steps(), s.cluster.KeepsEtcd(), errors.Join(all...))
 }
 
 func (p *Proposal) restart(service, host string) {
@@ -356,62 +443,6 @@ func LoadPlan(file string) (*Proposal, error) {
 		return nil, fault.Exit(fault.Advise(err, "make one: kubexm plan apply --out FILE"), fault.ExitUsage)
 	}
 	return p, nil
-}
-
-// past is the graph of the configuration that was last applied.
-type past struct {
-	unknown bool // nobody can tell
-	nodes   map[plan.ID]*plan.Node
-}
-
-// before plans for the configuration that was last applied.
-func (s *site) before(changed bool) past {
-	if !changed {
-		return past{}
-	}
-	was, _, err := s.configs()
-	if err != nil || was == nil {
-		return past{unknown: true}
-	}
-	conf, err := config.Recorded(was)
-	if err != nil {
-		return past{unknown: true}
-	}
-	then := cluster.New(conf, s.dir, s.cluster.Store, s.cluster.Facts)
-	then.Certs = &pki.Store{Dir: s.cluster.Certs.Dir, Validity: then.Certs.Validity, Existing: true}
-	then.Observed = s.cluster.Observed
-	then.LeaveOut(s.cluster.Missing()...)
-	key, err1 := then.Certs.PlanKey()
-	p := pipeline.Apply(then)
-	p.Key = key
-	graph, err2 := plan.New(p)
-	if err := errors.Join(err1, err2); err != nil {
-		return past{unknown: true}
-	}
-	nodes := make(map[plan.ID]*plan.Node, len(graph.Nodes))
-	for i := range graph.Nodes {
-		nodes[graph.Nodes[i].ID] = &graph.Nodes[i]
-	}
-	return past{nodes: nodes}
-}
-
-// why tells what made the host of a node differ from what the node wants.
-func (p past) why(ctx context.Context, s *site, n *plan.Node) string {
-	switch was := p.nodes[n.ID]; {
-	case p.unknown:
-		return WhyFile
-	case p.nodes != nil && (n.Host == plan.Control || n.Role == plan.RoleBegin || n.Role == plan.RoleEnd): // they follow from others
-		return WhyFile
-	case p.nodes == nil, was != nil && was.Digest == n.Digest:
-		return WhyDrift
-	case was == nil || was.Step == nil || s.hosts[n.Host] == nil:
-		return WhyFile
-	default:
-		if c, err := was.Step.Precheck(kube.Impatient(ctx), s.hosts[n.Host]); err == nil && c != nil {
-			return WhyBoth
-		}
-		return WhyFile
-	}
 }
 
 // away says for how long the API may be away while services are restarted.

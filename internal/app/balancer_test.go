@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/racetest"
@@ -139,6 +140,43 @@ func exchanged(t *testing.T, names []string) {
 				w.apply()
 				w.settled()
 				born(t, name, was, w.certs(name)).same(t, "with the former address", w.image())
+			})
+		})
+	}
+}
+
+// TestReloaded has other masters behind proxies that systemd runs: they read their configuration again, and nobody is asked.
+func TestReloaded(t *testing.T) {
+	for name, proxy := range map[string]string{"row9": "haproxy", "row12": "nginx", "row18": "haproxy", "row21": "nginx"} {
+		config := row(t, name)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T) {
+				w, _ := between(t, moves(name, config)["five masters"])
+				w.configure(moves(name, config)["five masters"][1])
+				p := w.proposal()
+				if i := slices.IndexFunc(p.Restarts, func(r app.Restart) bool { return r.Service == proxy }); i >= 0 {
+					t.Errorf("announced: %+v", p.Restarts[i])
+				}
+				for _, h := range w.hosts {
+					h.ClearLog()
+				}
+				w.apply()
+				reloads := 0
+				for n, h := range w.hosts {
+					for _, l := range h.Log() {
+						switch l {
+						case "reload " + proxy + ".service":
+							reloads++
+						case "stop " + proxy + ".service":
+							t.Errorf("%s: %s", n, l)
+						}
+					}
+				}
+				if told := strings.Count(steps(p), proxy+": reload\n"); reloads == 0 || told != reloads {
+					t.Errorf("%d reloads, %d told:\n%s", reloads, told, steps(p))
+				}
+				w.settled()
 			})
 		})
 	}

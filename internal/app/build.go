@@ -12,6 +12,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
@@ -210,19 +213,33 @@ func (w *work) writeBuilt(c *cluster.Cluster, files rendered) (map[string]int, e
 	if err := w.records.KeepBuilt(append(c.All(), objectsDir)); err != nil {
 		return nil, err
 	}
+	var writes errgroup.Group
+	var mu sync.Mutex // guards changed
+	writes.SetLimit(writing)
 	for _, host := range slices.Sorted(maps.Keys(files)) {
-		dir := filepath.Join(w.dir, host)
-		differences, err := differ(dir, files[host])
-		if err == nil && differences != nil {
-			err = writeTree(dir, files[host])
-		}
-		if err != nil {
-			return nil, durable.Advise(fmt.Errorf("writing what is built for %s: %w", host, err))
-		}
-		changed[host] = len(differences)
+		writes.Go(func() error {
+			dir := filepath.Join(w.dir, host)
+			differences, err := differ(dir, files[host])
+			if err == nil && differences != nil {
+				err = writeTree(dir, files[host])
+			}
+			if err != nil {
+				return durable.Advise(fmt.Errorf("writing what is built for %s: %w", host, err))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			changed[host] = len(differences)
+			return nil
+		})
+	}
+	if err := writes.Wait(); err != nil {
+		return nil, err
 	}
 	return changed, nil
 }
+
+// writing is for how many hosts files are written at a time.
+const writing = 16
 
 // stale are those of the directories that belong to nobody now.
 func stale(c *cluster.Cluster, dirs []string) []string {

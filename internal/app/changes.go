@@ -65,8 +65,23 @@ func (w *work) changes() ([]config.Change, error) {
 	}), err
 }
 
-// refused are changes that a cluster which is begun cannot follow.
-func refused(c config.Change) bool { return c.Policy.Way == config.Refuse }
+// refused are changes that a cluster which is begun cannot follow in one run.
+func refused(c config.Change) bool {
+	return c.Policy.Way == config.Refuse || c.Policy.Way == config.Rejoin
+}
+
+// impossible are changes that a run of a pipeline cannot make.
+func impossible(pipe string) func(config.Change) bool {
+	if pipe == "apply" {
+		return refused
+	}
+	return unready
+}
+
+// unready are changes that only an apply brings about, and no run that creates a cluster.
+func unready(c config.Change) bool {
+	return refused(c) || strings.HasSuffix(c.Field, ".internalAddress")
+}
 
 // erased are changes of what deleting the cluster empties.
 func erased(c config.Change) bool { return c.Policy.Erased }
@@ -83,7 +98,10 @@ func (w *work) checkUnchanged(impossible func(config.Change) bool) error {
 			continue
 		}
 		line := c.String()
-		if c.Policy.Way == config.Refuse {
+		if unready(c) && c.Policy.Way != config.Refuse {
+			c.Policy.Why, c.Policy.WayOut = "what knows the host must follow one after the other", "kubexm apply"+w.Which()+", once the cluster runs"
+		}
+		if unready(c) {
 			line += fmt.Sprintf("\n    why: %s\n    instead: %s", c.Policy.Why, c.Policy.WayOut)
 		}
 		lines = append(lines, line)
@@ -98,16 +116,21 @@ func (w *work) checkUnchanged(impossible func(config.Change) bool) error {
 // sameConfig refuses to resume with another configuration than the one begun with; how kubexm works, and gets to the
 // hosts, may be another.
 func (w *work) sameConfig() error {
+	lines, err := w.unapplied()
+	if lines == nil || err != nil {
+		return err
+	}
+	err = fmt.Errorf("the configuration changed since the run that is to be resumed:\n  %s", joinLines(lines))
+	return fault.Exit(fault.Advise(err, "run the same command without --resume to go on with the new configuration, or put the old one back"), fault.ExitUsage)
+}
+
+// unapplied are the changes of the configuration that machines are to follow, and have not.
+func (w *work) unapplied() (lines []string, err error) {
 	all, err := w.changes()
-	var lines []string
 	for _, c := range all {
 		if c.Policy.Way != config.None {
 			lines = append(lines, c.String())
 		}
 	}
-	if lines == nil || err != nil {
-		return err
-	}
-	err = fmt.Errorf("the configuration changed since the run that is to be resumed:\n  %s", strings.Join(lines, "\n  "))
-	return fault.Exit(fault.Advise(err, "run the same command without --resume to go on with the new configuration, or put the old one back"), fault.ExitUsage)
+	return lines, err
 }

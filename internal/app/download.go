@@ -59,16 +59,21 @@ func (a *App) NewDownload(ctx context.Context, r Request, o Observer, sel Select
 	if err != nil {
 		return nil, err
 	}
+	return u.download(ctx, confs, sel)
+}
+
+// download finds out what configurations need.
+func (u *use) download(ctx context.Context, confs []*v1alpha1.Cluster, sel Selection) (*Download, error) {
 	if err := sel.checkSystems(); err != nil {
 		return nil, err
 	}
-	d := &Download{app: a, Cluster: confs[0].Metadata.Name}
+	d := &Download{app: u.app, Cluster: confs[0].Metadata.Name}
 	src, err := u.resolveSource(ctx, confs[0])
 	if err != nil {
 		return nil, err
 	}
 	src.Offline = false
-	if d.store, err = openStore(a.Workdir, src); err != nil {
+	if d.store, err = openStore(u.app.Workdir, src); err != nil {
 		return nil, err
 	}
 	for _, conf := range confs {

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +13,10 @@ import (
 	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/config"
+	"github.com/kubexm/kubexm/pkg/connector"
+	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 // edited makes the edit that is asked for in the text of a configuration. What of it an earlier run has made, which was cut off, is left out.
@@ -45,28 +47,25 @@ func (u *use) edited(d document) (document, error) {
 	if d.given, err = remaining(*u.Edit, conf, left).Apply(text); err != nil {
 		return d, fault.Exit(fmt.Errorf("editing %s: %w", d.file, err), fault.ExitUsage)
 	}
-	if inFile && !u.KeepFile {
-		d.back = d.file
+	if inFile {
+		d.back, d.found = d.file, text
 	}
 	return d, nil
 }
 
 // remaining is what of an edit is not made yet.
 func remaining(e config.Edit, conf *v1alpha1.Cluster, left map[string]store.Departed) config.Edit {
-	find := func(name string) *v1alpha1.Host {
-		i := slices.IndexFunc(conf.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == name })
-		if i < 0 {
-			return nil
-		}
-		return &conf.Spec.Hosts[i]
-	}
+	find := func(name string) *v1alpha1.Host { return hostIn(conf, name) }
 	e.Move = maps.Clone(e.Move)
 	maps.DeleteFunc(e.Move, func(name string, to config.Addresses) bool {
 		is := find(name)
 		return is != nil && (to.Address == "" || to.Address == is.Address) && (to.Internal == "" || to.Internal == is.InternalAddress)
 	})
 	e.Add = slices.DeleteFunc(slices.Clone(e.Add), func(h v1alpha1.Host) bool { is := find(h.Name); return is != nil && says(*is, h) })
-	e.Remove = slices.DeleteFunc(slices.Clone(e.Remove), func(name string) bool { _, leaves := left[name]; return find(name) == nil && leaves })
+	e.Remove = slices.DeleteFunc(slices.Clone(e.Remove), func(name string) bool {
+		_, leaves := left[name]
+		return find(name) == nil && (leaves || givenUp(left, name) != nil)
+	})
 	return e
 }
 
@@ -103,31 +102,56 @@ func (u *use) departed(name string) (map[string]store.Departed, error) {
 	return records.Departed()
 }
 
-// ReplaceNode lets a machine take the place of a host: a fresh one that of a machine which is gone for good, or the machine itself at another address. It
-// leaves the cluster as it was, if it is there, and joins it as it is to be; so any host can move, one after the other, as long as
-// the others do without it.
+// ReplaceNode lets a machine take the place of a host: a fresh one that of a machine which is gone for good, or the machine itself at another address.
 func (a *App) ReplaceNode(ctx context.Context, r Request, o Observer, host string, to config.Addresses) (*Result, error) {
 	r.Replace, r.Resume = []string{host}, false // it looks what is left to do
-	if to == (config.Addresses{}) {
-		return a.Apply(ctx, r, o, nil)
+	if to != (config.Addresses{}) {
+		r.Edit = &config.Edit{Move: map[string]config.Addresses{host: to}}
 	}
-	_, conf, err := a.Config(r, Observer{})
-	if err != nil {
-		return nil, err
+	return a.Apply(ctx, r, o, nil)
+}
+
+// checkReplace refuses to replace a host that the configuration does not have.
+func (w *work) checkReplace() error {
+	var hosts []string
+	for _, h := range w.config.Spec.Hosts {
+		hosts = append(hosts, h.Name)
 	}
-	i := slices.IndexFunc(conf.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == host })
-	stays := i >= 0 && (to.Internal == "" && conf.Spec.Hosts[i].InternalAddress != conf.Spec.Hosts[i].Address || conf.Spec.Hosts[i].InternalAddress == cmp.Or(to.Internal, to.Address))
-	move := r
-	move.Edit = &config.Edit{Move: map[string]config.Addresses{host: to}}
-	if i < 0 || stays { // what is wrong with it is told by the edit
-		return a.Apply(ctx, move, o, nil)
+	for _, name := range w.Replace {
+		if slices.Contains(hosts, name) {
+			continue
+		}
+		advice := "there are: " + human.Names(hosts, 20)
+		if near := config.Nearest(name, hosts); near != "" {
+			advice = "did you mean " + near + "?"
+		}
+		return fault.Exit(fault.Advise(fmt.Errorf("the configuration has no host %s", name), advice), fault.ExitUsage)
 	}
-	leave := r
-	leave.Edit, leave.KeepFile, leave.Replace = &config.Edit{Remove: r.Replace}, true, nil
-	leave.At = map[string]string{host: cmp.Or(to.Address, conf.Spec.Hosts[i].Address)}
-	if res, err := a.Apply(ctx, leave, o, nil); err != nil || r.DryRun {
-		return res, err
+	return nil
+}
+
+// forgetReplaced forgets the host keys of machines which others have taken the place of, that show other keys now. It reports whether there are any.
+func (w *work) forgetReplaced(failed []*HostError) (forgotten bool, err error) {
+	for _, h := range w.machines() {
+		other := slices.ContainsFunc(failed, func(e *HostError) bool { return e.Host == h.Name && errors.Is(e.Err, connector.ErrHostKey) })
+		if err == nil && other && slices.Contains(w.Replace, h.Name) {
+			forgotten, err = true, w.forgetKey(h)
+		}
 	}
-	move.Replace = nil
-	return a.Apply(ctx, move, o, nil)
+	return forgotten, err
+}
+
+// stillThere refuses to replace machines that are the same as before and part of the cluster, at the same address. What a run that did not end well has begun goes on.
+func (w *work) stillThere(facts map[string]*runner.Facts) error {
+	applied, err := w.records.Applied()
+	if err != nil || applied == nil || applied.Run.Result != "ok" || w.Edit != nil || w.in != nil {
+		return err
+	}
+	for _, h := range w.Replace {
+		if w.ours(w.known[h], facts[h]) {
+			err := fmt.Errorf("host %s is still the same machine; nothing to replace", h)
+			return fault.Exit(fault.Advise(err, "to bring it to its configuration: kubexm apply"+w.Which()), fault.ExitPreflight)
+		}
+	}
+	return nil
 }

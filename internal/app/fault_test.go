@@ -127,17 +127,25 @@ func eachMoment(t *testing.T, names []string, most int, last func(ending) int, t
 
 // midway calls then when the run begins with the second half of its graph.
 func (a *attempt) midway(then func()) {
-	left := 0
-	a.Begin = func(_ string, g *plan.ExecutionGraph) { left = len(g.Nodes) / 2 }
+	m := 0
+	a.Begin = func(_ string, g *plan.ExecutionGraph) { m = len(g.Nodes) / 2 }
+	a.onNode(&m, then)
+}
+
+// onNode calls then when the run begins with its m-th node.
+func (a *attempt) onNode(m *int, then func()) {
 	a.Event = func(ev engine.Event) {
 		if ev.Status != engine.Started {
 			return
 		}
-		if left--; left == 0 {
+		if *m--; *m == 0 {
 			then()
 		}
 	}
 }
+
+// killAt kills the run there.
+func (a *attempt) killAt(m int) { a.onNode(&m, a.kill) }
 
 // resume goes on with what a killed run has left, if it came to begin.
 func (w *world) resume(ctx context.Context) {
@@ -164,14 +172,7 @@ func TestFaultsKilledAtNode(t *testing.T) {
 func killedAtNode(t *testing.T, names []string, most int) {
 	eachMoment(t, names, most, func(e ending) int { return e.nodes }, func(t *testing.T, w *world, e ending, m int) {
 		a := w.attempt(t.Context())
-		started := 0
-		a.Event = func(ev engine.Event) {
-			if ev.Status == engine.Started {
-				if started++; started == m {
-					a.kill()
-				}
-			}
-		}
+		a.killAt(m)
 		if _, err := a.create(); err == nil {
 			t.Fatal("the killed run ended well")
 		}

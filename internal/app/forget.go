@@ -46,7 +46,7 @@ func (s *session) confirmUnseen(ctx context.Context, failed []*HostError) error 
 // archive moves what is needed to reach and keep a cluster that may still run on hosts to a place of its own.
 func (w *work) archive(hosts []string) error {
 	to := ""
-	for _, f := range []string{"certs", adminConf} {
+	for _, f := range []string{"certs", cluster.AdminConf} {
 		from := filepath.Join(w.dir, f)
 		if _, err := os.Lstat(from); errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -96,7 +96,7 @@ func (w *work) forget(c *cluster.Cluster) error {
 	if err != nil {
 		return err
 	}
-	for _, f := range slices.Concat(c.All(), stale(c, built), []string{"certs", adminConf, contentKey, objectsDir}) {
+	for _, f := range slices.Concat(c.All(), stale(c, built), []string{"certs", cluster.AdminConf, contentKey, objectsDir}) {
 		if err := os.RemoveAll(filepath.Join(w.dir, f)); err != nil {
 			return fmt.Errorf("removing what belonged to the cluster: %w", err)
 		}

@@ -1,7 +1,10 @@
 package app_test
 
 import (
+	"context"
+	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"os"
 	"regexp"
@@ -9,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kubexm/kubexm/internal/app"
 	kubexm "github.com/kubexm/kubexm/pkg/config"
-	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/etcd/etcdtest"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
@@ -36,7 +39,22 @@ func joinedBy(config string, hosts ...string) string {
 
 // alone is a configuration with one master, and without a load balancer.
 func alone(config string) string {
-	return regexp.MustCompile(`loadBalancer: .*`).ReplaceAllString(without(config, "node2", "node3", "lb1", "lb2"), "loadBalancer: {enabled: false}")
+	return unbalanced(without(config, "node2", "node3", "lb1", "lb2"))
+}
+
+// unbalanced is a configuration without a load balancer.
+func unbalanced(config string) string {
+	return regexp.MustCompile(`loadBalancer: .*`).ReplaceAllString(config, "loadBalancer: {enabled: false}")
+}
+
+// swapped is a configuration in which the third master and the worker have changed their roles.
+func swapped(config, masters string) string {
+	return roles(roles(config, "node3", "worker"), "node4", masters)
+}
+
+// roles gives a host of a configuration other roles.
+func roles(config, host, roles string) string {
+	return regexp.MustCompile(`(\{name: `+host+`,.*roles: \[)[^]]*`).ReplaceAllString(config, "${1}"+roles)
 }
 
 // moves are pairs of configurations that differ in their hosts. A cluster is led from the first to the second, and back.
@@ -50,6 +68,7 @@ func moves(name, config string) map[string][2]string {
 		all["one master"] = [2]string{alone(config), config}
 		all["five masters"] = [2]string{config, joinedBy(config, "node5 "+masters, "node6 "+masters)}
 		all["two masters"] = [2]string{config, without(config, "node1")}
+		all["a worker for a master"] = [2]string{config, swapped(config, masters)}
 		all["another first master"] = [2]string{config, joinedBy(without(config, "node1"), "node5 "+masters)}
 	}
 	if balanced(config) {
@@ -66,7 +85,7 @@ func moves(name, config string) map[string][2]string {
 // they were before.
 func TestMoves(t *testing.T) {
 	racetest.Slow(t)
-	eachMove(t, []string{"row7/two masters", "row9/one master", "row21/a load balancer", "etcd-elsewhere/members elsewhere"}, moved)
+	eachMove(t, []string{"row7/two masters", "row9/one master", "row21/a load balancer", "row21/a worker for a master", "etcd-elsewhere/members elsewhere"}, moved)
 }
 
 // TestFaultsMoves does so with all.
@@ -100,12 +119,14 @@ func between(t *testing.T, pair [2]string) (w *world, before map[string]string) 
 	return w, before
 }
 
-// moving notes what services do on hosts, of which those that a configuration does not have leave.
+// moving notes what services do on hosts, of which those leave that a configuration does not have, or has as masters if they are none, or the other way round.
 func (w *world) moving(text string) *chronicle {
 	c := w.watched()
 	c.leave = map[string]bool{}
-	for n := range w.hosts {
-		c.leave[n] = !hostsOf(text)[n]
+	for n, h := range w.hosts {
+		_, kubelet := h.Get("/etc/kubernetes/kubelet.conf")
+		_, master := h.Get("/etc/kubernetes/admin.conf")
+		c.leave[n] = !hostsOf(text)[n] || kubelet && master != regexp.MustCompile(`\{name: `+n+`,.*master`).MatchString(text)
 		c.leave[n+" etcd"] = !regexp.MustCompile(`\{name: ` + n + `,.*etcd`).MatchString(text)
 	}
 	return c
@@ -140,57 +161,6 @@ func moved(t *testing.T, name string, pair [2]string) {
 	}
 }
 
-// TestKilledMoves kills kubexm at a node of a move, and lets it go on.
-func TestKilledMoves(t *testing.T) {
-	racetest.Slow(t)
-	eachMove(t, []string{"row7/another first master", "row9/one master"}, killedMove(1))
-}
-
-// TestFaultsKilledMoves does so at many.
-func TestFaultsKilledMoves(t *testing.T) {
-	eachMove(t, []string{
-		"row7/another first master", "row7/five masters", "row7/one master", "row9/one master", "row9/another first master", "row9/a worker",
-		"row21/a load balancer", "row22/one master", "etcd-elsewhere/members elsewhere",
-	}, killedMove(4))
-}
-
-// killedMove kills at some moments on the way there, and at as many on the way back.
-func killedMove(most int) func(t *testing.T, name string, pair [2]string) {
-	return func(t *testing.T, name string, pair [2]string) {
-		for _, way := range [][2]string{pair, {pair[1], pair[0]}} {
-			w, _ := between(t, way)
-			w.configure(way[1])
-			a := w.attempt(t.Context())
-			res, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil)
-			w.must(err)
-			for _, m := range moments(t, res.Summary.Total, most) {
-				if killedAt(t, name, way, m); t.Failed() {
-					t.Fatalf("killed at node %d of the way to\n%s", m, way[1])
-				}
-			}
-		}
-	}
-}
-
-func killedAt(t *testing.T, name string, way [2]string, m int) {
-	w, before := between(t, way)
-	chronicle := w.moving(way[1])
-	w.configure(way[1])
-	a := w.attempt(t.Context())
-	started := 0
-	a.Event = func(ev engine.Event) {
-		if ev.Status == engine.Started {
-			if started++; started == m {
-				a.kill()
-			}
-		}
-	}
-	_, _ = a.App.Apply(a.ctx, a.Request, a.Observer, nil) // what is skipped is no node that starts
-	w.apply()
-	chronicle.apart(t)
-	w.arrived(t, name, way[1], before)
-}
-
 // grown leaves out what tells the master on which kubeadm began from those that joined.
 func (i image) grown() image {
 	began := regexp.MustCompile(`(?m)^(/etc/kubernetes/super-admin.conf|/var/lib/kubelet/pki/kubelet-client-(current|join).pem) .*\n(    .*\n)*|^ *"?path (/etc/kubernetes/(discovery.conf|kubeadm-join.yaml)|/var/lib/kubelet/pki/kubelet-client-(current|join).pem)"?,?\n`)
@@ -218,6 +188,17 @@ func (w *world) burn(host string) {
 	delete(w.kubelets, host)
 }
 
+// away takes a machine off the network. It comes back, started anew, with all that it had.
+func (w *world) away(host string) (back func()) {
+	h := w.hosts[host]
+	w.burn(host)
+	return func() {
+		w.hosts[host] = h
+		w.reach(h)
+		h.Reboot()
+	}
+}
+
 // fresh is another machine under the name of one that is gone.
 func (w *world) fresh(host, id string) {
 	h := runnertest.Debian12(host)
@@ -227,8 +208,13 @@ func (w *world) fresh(host, id string) {
 	w.hosts[host] = h
 	w.programs(h)
 	w.connect(h)
+	w.reach(h)
+}
+
+// reach lets a machine reach what runs on others.
+func (w *world) reach(h *runnertest.Host) {
 	for name, member := range w.members {
-		if other := w.hosts[name]; other != nil && name != host {
+		if other := w.hosts[name]; other != nil && name != h.Name {
 			conf := w.memberConf(other)
 			h.Serve(w.at(name)+":2379", func() (net.Conn, error) { return member.Dial(conf) })
 		}
@@ -269,6 +255,12 @@ func lost(t *testing.T, name, host string) {
 		t.Fatalf("a machine that is out of reach is given up unasked: %v", err)
 	}
 	a = w.attempt(t.Context())
+	a.MayRestart = func(_ context.Context, p *app.Proposal) error {
+		if !slices.Equal(p.Leaving, []string{host}) || !slices.Equal(p.Lost, p.Leaving) || p.Rejoin != nil {
+			t.Errorf("leaving: %v, lost: %v, joining again: %v", p.Leaving, p.Lost, p.Rejoin)
+		}
+		return nil
+	}
 	a.Force, a.Edit = true, &kubexm.Edit{Remove: []string{host}}
 	_, err = a.App.Apply(a.ctx, a.Request, a.Observer, nil)
 	w.must(err)
@@ -328,8 +320,12 @@ func (w *world) moveTo(host, address string) {
 			other.Serve(w.at(host)+":"+port, nil)
 		}
 	}
-	w.moved = map[string]string{host: address}
-	if member := w.members[host]; member != nil { // the others do not find it
+	w.moved = maps.Clone(w.moved)
+	if w.moved == nil {
+		w.moved = map[string]string{}
+	}
+	w.moved[host] = address
+	if member := w.members[host]; member != nil && len(w.members) > 1 { // the others do not find it
 		w.etcds.Set(member, func(m *etcdtest.Member) { m.Down = true })
 	}
 	w.hosts[host].SetAddr("eth0", address+"/24")
@@ -338,33 +334,106 @@ func (w *world) moveTo(host, address string) {
 // TestReaddressed moves machines to other addresses, and checks that the cluster is as if they had always been there.
 func TestReaddressed(t *testing.T) {
 	racetest.Slow(t)
-	for _, name := range []string{"row7", "row9", "row21"} {
-		for _, host := range []string{"node1", "node2", "node4"} {
-			if host == "node4" && name != "row9" { // their only worker: its pods had nowhere to go
+	for _, name := range []string{"row1", "row2", "row7", "row9", "row21"} {
+		for _, host := range []string{"node1", "node2", "node4", "lb1"} {
+			if !hostsOf(row(t, name))[host] {
 				continue
 			}
 			t.Run(name+"/"+host, func(t *testing.T) {
 				t.Parallel()
-				bubble(t, func(t *testing.T) { readdressed(t, name, host) })
+				bubble(t, func(t *testing.T) { readdressed(t, name, host, 0) })
 			})
 		}
 	}
 }
 
-func readdressed(t *testing.T, name, host string) {
+// formerKept counts how often a machine got a former address again.
+func (w *world) formerKept() (n int) {
+	for _, h := range w.hosts {
+		for _, l := range h.Log() {
+			if strings.HasPrefix(l, "former address") {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// TestMixedUp gives two machines the addresses of each other in the configuration: neither is taken for the other.
+func TestMixedUp(t *testing.T) {
+	racetest.Slow(t)
+	for _, pair := range [][2]string{{"node4", "node5"}, {"node2", "node3"}, {"node2", "node4"}} {
+		bubble(t, func(t *testing.T) {
+			one, other := pair[0], pair[1]
+			w := newWorld(t, joinedBy(row(t, "row9"), "node5 worker"), "")
+			_, err := w.attempt(t.Context()).create()
+			w.must(err)
+			before := w.snapshot()
+			text, err := os.ReadFile(w.file)
+			w.must(err)
+			swap := strings.NewReplacer(addresses[one]+",", addresses[other]+",", addresses[other]+",", addresses[one]+",")
+			w.configure(swap.Replace(string(text)))
+			w.hosts[one], w.hosts[other] = w.hosts[other], w.hosts[one]
+			a := w.attempt(t.Context())
+			if _, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil); err == nil || !strings.Contains(err.Error(), "is the machine of host") {
+				t.Errorf("%s and %s: %v", one, other, err)
+			}
+			w.hosts[one], w.hosts[other] = w.hosts[other], w.hosts[one]
+			same(t, "hosts that were mixed up", before, w.snapshot())
+		})
+	}
+}
+
+// TestKilledReaddressed kills kubexm meanwhile, and lets it go on.
+func TestKilledReaddressed(t *testing.T) {
+	racetest.Slow(t)
+	killedReaddressed(t, 1)
+}
+
+// TestFaultsKilledReaddressed does so more often.
+func TestFaultsKilledReaddressed(t *testing.T) { killedReaddressed(t, 8) }
+
+func killedReaddressed(t *testing.T, times int) {
+	r := rand.New(rand.NewPCG(*seed, 0))
+	for name, host := range map[string]string{"row1": "node1", "row2": "node1", "row9": "node2"} {
+		for range times {
+			killed := 1 + r.IntN(60)
+			t.Run(fmt.Sprintf("%s/%d", name, killed), func(t *testing.T) {
+				t.Parallel()
+				bubble(t, func(t *testing.T) { readdressed(t, name, host, killed) })
+			})
+		}
+	}
+}
+
+func readdressed(t *testing.T, name, host string, killed int) {
 	const address = "10.0.0.61"
 	config := row(t, name)
 	w := newWorld(t, config, "")
 	_, err := w.attempt(t.Context()).create()
 	w.must(err)
 	w.moveTo(host, address)
-	a := w.attempt(t.Context())
-	_, err = a.App.ReplaceNode(a.ctx, a.Request, a.Observer, host, kubexm.Addresses{Address: address})
-	w.must(err)
+	want := strings.Replace(config, addresses[host], address, 1)
+	switch a := w.attempt(t.Context()); {
+	case killed > 0:
+		w.configure(want)
+		a.killAt(killed)
+		_, _ = a.App.Apply(a.ctx, a.Request, a.Observer, nil)
+		w.apply()
+	case host == "node4":
+		w.configure(want)
+		w.apply()
+	default:
+		_, err = a.App.ReplaceNode(a.ctx, a.Request, a.Observer, host, kubexm.Addresses{Address: address})
+		w.must(err)
+	}
 	text, err := os.ReadFile(w.file)
 	w.must(err)
-	if want := strings.Replace(config, addresses[host], address, 1); string(text) != want {
+	if string(text) != want {
 		t.Errorf("the configuration is\n%s", text)
+	}
+	if lone := !several(config) && host == "node1"; lone != (w.formerKept() > 0) {
+		t.Errorf("%d former addresses were kept", w.formerKept())
 	}
 	w.settled()
 	w.verified()

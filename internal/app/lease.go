@@ -19,57 +19,73 @@ import (
 
 // The lease in a cluster that runs: who changes it holds that besides the locks of hosts, as two may reach different hosts.
 const (
-	leaseNamespace, leaseName = metav1.NamespaceSystem, "kubexm"
+	leaseNamespace, leaseName = metav1.NamespaceSystem, kube.Lease
 	leaseTitle                = "lease " + leaseNamespace + "/" + leaseName
 
 	leaseRetry = 5 * time.Second // after a renewal that failed
 )
 
+// alone connects, and takes the lease. Where it had to wait for another holder, what was looked at before may be another's work by now: it lets go of
+// everything, and begins again.
+func (w *work) alone(ctx context.Context, connect func() (*site, error)) (*site, error) {
+	for begun := len(w.ends); ; w.endTo(begun) {
+		s, err := connect()
+		if err != nil {
+			return nil, err
+		}
+		if waited, err := s.takeLease(ctx); err != nil || !waited {
+			return s, err
+		}
+		s.notice("looking at the machines again, as another kubexm may have changed them")
+	}
+}
+
 // takeLease takes the lease, if the cluster runs and the locks of its hosts were taken, and keeps it until the work is closed. Only
-// another holder is an error: the run may be there to bring the API server back.
-func (s *site) takeLease(ctx context.Context) error {
+// another holder is an error: the run may be there to bring the API server back. It tells whether it has waited for one.
+func (s *site) takeLease(ctx context.Context) (waited bool, err error) {
 	if s.unlock == nil || !s.cluster.Lives() {
-		return nil
+		return false, nil
 	}
 	client, err := s.leaseClient()
 	l := &kube.Claim{Namespace: leaseNamespace, Name: leaseName, Who: s.fleet.holder.Who, Token: s.fleet.holder.Token, Time: runner.LockTime}
 	if err == nil {
-		err = s.tryLease(ctx, client, l)
+		waited, err = s.tryLease(ctx, client, l)
 	}
 	held := (*kube.HeldError)(nil)
 	switch {
 	case err == nil:
 	case errors.As(err, &held):
-		return s.busy(held.Who, "its lease is "+leaseNamespace+"/"+leaseName)
+		return waited, s.busy(held.Who, "its lease is "+leaseNamespace+"/"+leaseName)
 	case s.lost() != nil:
-		return s.lost()
+		return waited, s.lost()
 	case errors.Is(err, ErrStopped):
-		return err
-	case s.cluster.Observed.AnyAPI() == nil: // nobody has looked, as a cluster is deleted with or without one
-		return nil
+		return waited, err
+	case s.cluster.Observed.API == nil: // nobody has looked, as a cluster is deleted with or without one
+		return waited, nil
 	default:
 		s.notice("warning: the cluster is not locked against another kubexm that reaches other hosts: %v", err)
 	}
 	if client != nil {
-		s.keepLease(ctx, client, l)
+		s.keepLease(ctx, client, l, err)
 	}
-	return nil
+	return waited, nil
 }
 
 // tryLease takes the lease, unless the run is to stop before.
-func (s *site) tryLease(ctx context.Context, client *kube.Client, l *kube.Claim) error {
+func (s *site) tryLease(ctx context.Context, client *kube.Client, l *kube.Claim) (waited bool, err error) {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop, ended := s.stop()
 	defer ended()
 	go func() { <-stop; cancel() }()
-	err := client.TakeLease(waiting, l, func(who string) {
+	err = client.TakeLease(waiting, l, func(who string) {
+		waited = true
 		s.notice("waiting for another kubexm, or for the end of its lease if it was killed: %s", who)
 	})
 	if err != nil && waiting.Err() != nil {
 		err = fault.Exit(ErrStopped, fault.ExitInterrupted)
 	}
-	return err
+	return waited, err
 }
 
 // leaseClient reaches the API server of any master that is connected, with the keys that there are.
@@ -81,12 +97,12 @@ func (s *site) leaseClient() (*kube.Client, error) {
 	return step.Kube(s.hosts[plan.API], s.cluster.AnyAPI())
 }
 
-// keepLease renews the lease until the work is closed, which releases it.
-func (s *site) keepLease(ctx context.Context, client *kube.Client, l *kube.Claim) {
+// keepLease renews the lease until the work is closed, which releases it; err is why it was not taken.
+func (s *site) keepLease(ctx context.Context, client *kube.Client, l *kube.Claim, err error) {
 	ctx = context.WithoutCancel(ctx)
 	renewal, stop := context.WithCancel(ctx)
 	var renewing sync.WaitGroup
-	renewing.Go(func() { s.renewLease(renewal, client, l) })
+	renewing.Go(func() { s.renewLease(renewal, client, l, err) })
 	s.ends = append(s.ends, func() {
 		stop()
 		renewing.Wait()
@@ -98,21 +114,21 @@ func (s *site) keepLease(ctx context.Context, client *kube.Client, l *kube.Claim
 
 // renewLease renews the lease until it is stopped. Where no API server answers, the run goes on: they are restarted by runs.
 // Where somebody else has it, the run stops.
-func (s *site) renewLease(ctx context.Context, client *kube.Client, l *kube.Claim) {
-	for pause := l.Time / 3; ; {
+func (s *site) renewLease(ctx context.Context, client *kube.Client, l *kube.Claim, err error) {
+	for {
+		pause := l.Time / 3
+		if err != nil {
+			pause = leaseRetry
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(pause):
 		}
-		err := client.RenewLease(ctx, l)
+		err = client.RenewLease(ctx, l)
 		if held := (*kube.HeldError)(nil); errors.As(err, &held) {
 			s.takenOver(leaseTitle, held.Who)
 			return
-		}
-		pause = l.Time / 3
-		if err != nil {
-			pause = leaseRetry
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -163,6 +164,41 @@ func TestLeaseOfKilled(t *testing.T) {
 	}
 }
 
+// TestLeaseWaitedFor exchanges a machine while a run from elsewhere waits for the lease of one that was killed: what was seen before does not count.
+func TestLeaseWaitedFor(t *testing.T) {
+	racetest.Slow(t)
+	for name, run := range map[string]func(*attempt) (*app.Result, error){"create": (*attempt).create, "delete": (*attempt).delete} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T) {
+				w := changing(t, "row1")
+				a := w.attempt(t.Context())
+				a.during(a.kill)
+				if _, err := a.create(); err == nil || w.lease() == nil {
+					t.Fatalf("lease %v, %v", w.lease(), err)
+				}
+				b := w.attempt(t.Context())
+				b.Workdir = t.TempDir()
+				w.must(os.CopyFS(b.Workdir, os.DirFS(w.dir)))
+				time.Sleep(runner.LockTime) // of the hosts
+				exchanged := false
+				b.Notice = func(text string) {
+					if strings.Contains(text, "waiting for another kubexm") && !exchanged {
+						w.fresh("node3", "fedcba9876543210fedcba9876543210")
+						exchanged = true
+					}
+				}
+				if _, err := run(b); !exchanged || err == nil || !strings.Contains(err.Error(), "host node3 is another machine than before") {
+					t.Errorf("exchanged %v, %v", exchanged, err)
+				}
+				if w.lease() != nil {
+					t.Error("it is not released")
+				}
+			})
+		})
+	}
+}
+
 // unlock removes all locks from a work directory, and is told of them.
 func (w *world) unlock(dir string) {
 	w.Helper()
@@ -215,6 +251,34 @@ func TestLeaseOutlivesAPI(t *testing.T) {
 	})
 }
 
+// TestLeaseOfBroken works on a cluster of which no API server answers: the run goes on, takes the lease once one does, and keeps another out from then on.
+func TestLeaseOfBroken(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := changing(t, "row1")
+		w.down(w.hosts["node1"])
+		a := w.attempt(t.Context())
+		a.during(func() {
+			if w.lease() != nil {
+				t.Error("there is a lease without an API server")
+			}
+			w.must(w.serve(w.hosts["node1"]))
+			time.Sleep(runner.LockTime / 10)
+			if ago := w.renewed(); ago > runner.LockTime/10 {
+				t.Errorf("renewed %s ago", ago)
+			}
+		})
+		_, err := a.create()
+		w.must(err)
+		const warning = "warning: the cluster is not locked against another kubexm that reaches other hosts: "
+		if !strings.Contains(strings.Join(a.Notices, "\n"), warning) {
+			t.Errorf("told: %q", a.Notices)
+		}
+		if w.lease() != nil {
+			t.Error("it is not released")
+		}
+	})
+}
+
 // TestLeaseTakenOver has another one take the lease.
 func TestLeaseTakenOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -254,6 +318,35 @@ func TestLeaseStopped(t *testing.T) {
 		time.AfterFunc(10*time.Second, func() { close(stop) })
 		if _, err := b.create(); !errors.Is(err, app.ErrStopped) || time.Since(start) > 15*time.Second {
 			t.Errorf("after %s: %v", time.Since(start), err)
+		}
+	})
+}
+
+// TestLeaseBetweenRuns has another control machine apply another configuration between two runs of one apply, of which the second one then refuses to begin.
+func TestLeaseBetweenRuns(t *testing.T) {
+	racetest.Slow(t)
+	bubble(t, func(t *testing.T) {
+		was := joinedBy(row(t, "row2"), "node5 worker")
+		w, _ := between(t, [2]string{was, was})
+		other := w.attempt(t.Context())
+		other.Workdir, other.File = t.TempDir(), filepath.Join(t.TempDir(), "cluster.yaml")
+		w.must(os.CopyFS(other.Workdir, os.DirFS(w.dir)))
+		w.must(os.WriteFile(other.File, []byte(without(was, "node5")), 0o600))
+		w.configure(roles(was, "node2", "master"))
+		a, came := w.attempt(t.Context()), false
+		a.Notice = func(text string) {
+			if strings.Contains(text, "(run 2 of 2)") {
+				came = true
+				_, err := other.App.Apply(other.ctx, other.Request, other.Observer, nil)
+				w.must(err)
+			}
+		}
+		_, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil)
+		if !came || err == nil || !strings.Contains(err.Error(), "another run, from another control machine, has changed cluster row2 meanwhile") {
+			t.Errorf("came: %v; %v", came, err)
+		}
+		if w.lease() != nil {
+			t.Error("it is not released")
 		}
 	})
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/connector"
-	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/plan"
 
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
@@ -133,15 +132,19 @@ type changed struct {
 	name, was, is string
 	certs         string
 	end           image
-	nodes         int            // of the graph of the change
+	nodes         int            // of the graphs of the change
 	scripts       int            // sent to the hosts
 	commands      map[string]int // run by them on each host
 }
 
 // lead makes the change undisturbed.
 func lead(t *testing.T, name string, parts ...string) changed {
-	c := changed{name: name, was: row(t, name), certs: t.TempDir(), commands: map[string]int{}}
-	c.is = edited(t, c.was, parts...)
+	return leadFrom(t, name, row(t, name), edited(t, row(t, name), parts...))
+}
+
+// leadFrom is lead from a configuration to another one.
+func leadFrom(t *testing.T, name, was, is string) changed {
+	c := changed{name: name, was: was, is: is, certs: t.TempDir(), commands: map[string]int{}}
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, c.was, "")
 		_, err := w.attempt(t.Context()).create()
@@ -152,12 +155,19 @@ func lead(t *testing.T, name string, parts ...string) changed {
 		}
 		w.configure(c.is)
 		a := w.attempt(t.Context())
-		res, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil)
+		a.Begin = func(_ string, g *plan.ExecutionGraph) {
+			for i := range g.Nodes {
+				if !g.Nodes[i].Barrier() {
+					c.nodes++
+				}
+			}
+		}
+		_, err = a.App.Apply(a.ctx, a.Request, a.Observer, nil)
 		w.must(err)
 		for n, h := range w.hosts {
 			c.commands[n] = int(h.Cut.Count())
 		}
-		c.nodes, c.scripts, c.end = res.Summary.Total, int(scripts.Count()), w.image()
+		c.scripts, c.end = int(scripts.Count()), w.image()
 		w.must(os.CopyFS(c.certs, os.DirFS(filepath.Join(w.dir, name, "certs"))))
 	})
 	return c
@@ -178,10 +188,15 @@ var upheavals = []string{edits["etcd arguments"].set, edits["port of the endpoin
 
 // eachLiving tests rows with several masters at some moments of a change.
 func eachLiving(t *testing.T, change []string, most map[string]int, last func(changed) int, test func(*testing.T, *world, changed, int)) {
+	eachChange(t, func(t *testing.T, name string) changed { return lead(t, name, change...) }, most, last, test)
+}
+
+// eachChange is eachLiving for a change that a function makes.
+func eachChange(t *testing.T, make func(*testing.T, string) changed, most map[string]int, last func(changed) int, test func(*testing.T, *world, changed, int)) {
 	for name, most := range most {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := lead(t, name, change...)
+			c := make(t, name)
 			for _, m := range moments(t, last(c), most) {
 				t.Run(fmt.Sprint(m), func(t *testing.T) {
 					bubble(t, func(t *testing.T) { test(t, c.again(t), c, m) })
@@ -214,28 +229,25 @@ func TestKilledLiving(t *testing.T) {
 }
 
 func killedLiving(t *testing.T, most map[string]int) {
-	eachLiving(t, upheavals, most, func(c changed) int { return c.nodes }, func(t *testing.T, w *world, c changed, m int) {
-		chronicle := w.watched()
-		a := w.attempt(t.Context())
-		started, begun := 0, false
-		a.Begin = func(string, *plan.ExecutionGraph) { begun = true }
-		a.Event = func(ev engine.Event) {
-			if ev.Status == engine.Started {
-				if started++; started == m {
-					a.kill()
-				}
-			}
-		}
-		if _, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil); err == nil {
-			t.Fatal("the killed run ended well")
-		}
-		chronicle.apart(t)
-		if begun {
-			w.unfinished()
-		}
-		c.ends(t, w, begun)
-		chronicle.apart(t)
-	})
+	eachLiving(t, upheavals, most, func(c changed) int { return c.nodes }, killed)
+}
+
+// killed kills kubexm when it begins a node of a change, and lets it go on.
+func killed(t *testing.T, w *world, c changed, m int) {
+	chronicle := w.watched()
+	a := w.attempt(t.Context())
+	begun := false
+	a.Begin = func(string, *plan.ExecutionGraph) { begun = true }
+	a.killAt(m)
+	if _, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil); err == nil {
+		t.Fatal("the killed run ended well")
+	}
+	chronicle.apart(t)
+	if begun {
+		w.unfinished()
+	}
+	c.ends(t, w, begun)
+	chronicle.apart(t)
 }
 
 // TestFaultsStoppedLiving stops kubexm, as the first Ctrl-C does, when it begins a node of an apply.
@@ -254,15 +266,9 @@ func stoppedLiving(t *testing.T, most map[string]int) {
 	eachLiving(t, append(upheavals, edits["balancer nginx"].set), most, func(c changed) int { return c.nodes }, func(t *testing.T, w *world, c changed, m int) {
 		ran, chronicle := w.running(), w.watched()
 		a := w.attempt(t.Context())
-		stop, started := make(chan struct{}), 0
+		stop := make(chan struct{})
 		a.Stop = stop
-		a.Event = func(ev engine.Event) {
-			if ev.Status == engine.Started {
-				if started++; started == m {
-					close(stop)
-				}
-			}
-		}
+		a.onNode(&m, func() { close(stop) })
 		if _, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil); err != nil && !errors.Is(err, app.ErrStopped) {
 			t.Fatal(err)
 		}
@@ -325,26 +331,32 @@ func TestFaultsLostLiving(t *testing.T) {
 // TestFaultsPowerCutLiving cuts the power of a master or of a worker in the middle of a script of an apply. The host boots, and the
 // next apply ends it.
 func TestFaultsPowerCutLiving(t *testing.T) {
-	eachLiving(t, upheavals, map[string]int{"row7": 20, "row9": 20}, func(c changed) int { return c.commands["node2"] + c.commands["node4"] }, func(t *testing.T, w *world, c changed, m int) {
-		chronicle := w.watched()
-		host := "node2"
-		if m > c.commands[host] {
-			host, m = "node4", m-c.commands[host]
-		}
-		h, a := w.hosts[host], w.attempt(t.Context())
-		h.Cut = &runnertest.Kill{After: int64(m), Then: func() {
-			h.SetDown(true)
-			w.down(h)
-			a.hangUp()
-		}}
-		if _, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil); err == nil {
-			t.Log("it was quicker")
-		}
-		w.unwatched()
-		chronicle.apart(t)
-		h.Reboot()
-		c.ends(t, w, false)
-	})
+	eachLiving(t, upheavals, map[string]int{"row7": 20, "row9": 20}, commandsOfTwo, cut)
+}
+
+// commandsOfTwo are those that a master and a worker run in a change.
+func commandsOfTwo(c changed) int { return c.commands["node2"] + c.commands["node4"] }
+
+// cut cuts the power of one of them at a command, boots it, and lets kubexm go on.
+func cut(t *testing.T, w *world, c changed, m int) {
+	chronicle := w.watched()
+	host := "node2"
+	if m > c.commands[host] {
+		host, m = "node4", m-c.commands[host]
+	}
+	h, a := w.hosts[host], w.attempt(t.Context())
+	h.Cut = &runnertest.Kill{After: int64(m), Then: func() {
+		h.SetDown(true)
+		w.down(h)
+		a.hangUp()
+	}}
+	if _, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil); err == nil {
+		t.Log("it was quicker")
+	}
+	w.unwatched()
+	chronicle.apart(t)
+	h.Reboot()
+	c.ends(t, w, false)
 }
 
 // TestFaultsBrokenParts changes a cluster of which something does not run: it starts, and all is changed.

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kubexm/kubexm/internal/store"
+	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/durable"
 	"github.com/kubexm/kubexm/pkg/util/fault"
@@ -54,7 +56,28 @@ func (a *App) begin(ctx context.Context, r Request, o Observer) (*work, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.lock()
+	w, err := s.lock()
+	if err != nil {
+		return nil, err
+	}
+	if err := w.stay(); err != nil {
+		w.close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// stay keeps the version of Kubernetes that the cluster has, where its configuration has none.
+func (w *work) stay() error {
+	applied, err := w.records.Applied()
+	if err != nil || applied == nil || len(applied.Resolved) == 0 {
+		return err
+	}
+	has, err := releaseOf(*applied)
+	if err == nil && config.Stay(w.config, has) {
+		w.notice("Kubernetes stays at %s, as spec.kubernetes.version is not set; to upgrade: kubexm upgrade cluster%s", has.Kubernetes, w.Which())
+	}
+	return err
 }
 
 // made opens the records of a cluster that was made, without the lock.
@@ -64,7 +87,7 @@ func (s *session) made() (*work, error) {
 		return nil, err
 	}
 	w := s.working(is.Store, runner.Holder{})
-	if err = w.checkMade(); err != nil {
+	if err = cmp.Or(w.checkMade(), w.stay()); err != nil {
 		w.close()
 	}
 	return w, err
@@ -80,9 +103,12 @@ func (w *work) checkMade() error {
 }
 
 // close ends all that was begun with the work.
-func (w *work) close() {
-	for _, end := range slices.Backward(w.ends) {
-		end()
+func (w *work) close() { w.endTo(0) }
+
+// endTo ends what was begun after the first things that are to be done in the end.
+func (w *work) endTo(first int) {
+	for ; len(w.ends) > first; w.ends = w.ends[:len(w.ends)-1] {
+		w.ends[len(w.ends)-1]()
 	}
 }
 
@@ -184,24 +210,32 @@ func (f *fleet) lock(ctx context.Context, h runner.Holder) error {
 		renewing.Wait()
 		_ = f.eachConnected(context.WithoutCancel(ctx), unlockTime, func(ctx context.Context, r *runner.Runner) error { return r.Unlock(ctx, h.Token) }) // it expires
 	}
-	return f.takeLocks(ctx, h)
+	return f.takeLocks(ctx, h, nil)
 }
 
 // lockFresh takes the locks of all hosts that lock has left alone, too, if it took any.
-func (f *fleet) lockFresh(ctx context.Context) error {
-	if f.unlock == nil {
+func (s *site) lockFresh(ctx context.Context) error {
+	if s.unlock == nil {
 		return nil
 	}
-	h := f.holder
+	h, has := s.fleet.holder, map[string]bool{}
+	for host, f := range s.cluster.Facts {
+		has[host] = f.Env["cluster"] == h.Cluster
+	}
 	h.Known = false
-	return f.takeLocks(ctx, h)
+	return s.takeLocks(ctx, h, has)
 }
 
-// takeLocks asks all hosts for their locks. Only another holder is an error: a host that is down must not stop what does
+// takeLocks asks all hosts for their locks, but those that are known to have given them. Only another holder is an error: a host that is down must not stop what does
 // not need it, nor a full disk what makes room.
-func (f *fleet) takeLocks(ctx context.Context, h runner.Holder) error {
+func (f *fleet) takeLocks(ctx context.Context, h runner.Holder, has map[string]bool) error {
 	var other error
-	for _, e := range f.eachConnected(ctx, patience, func(ctx context.Context, r *runner.Runner) error { return r.Lock(ctx, h) }) {
+	for _, e := range f.eachConnected(ctx, patience, func(ctx context.Context, r *runner.Runner) error {
+		if has[r.Host] {
+			return nil
+		}
+		return r.Lock(ctx, h)
+	}) {
 		if held := (*runner.HeldError)(nil); errors.As(e, &held) {
 			other = f.busy(held.Who, "its lock is on host "+e.Host)
 		} else if !isDown(e.Err) {
@@ -297,17 +331,23 @@ func (a *App) Unlock(ctx context.Context, r Request, o Observer) ([]Locked, erro
 	if err := s.MayUnlock(ctx, all); err != nil {
 		return nil, err
 	}
+	removed := map[string]bool{}
 	failed = f.eachConnected(ctx, patience, func(ctx context.Context, r *runner.Runner) error {
 		if !slices.ContainsFunc(all, func(l Locked) bool { return l.Where == r.Host }) {
 			return nil
 		}
-		return r.Unlock(ctx, "")
+		err := r.Unlock(ctx, "")
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		removed[r.Host] = err == nil
+		return err
 	})
 	err = joined(failed)
 	if leasedBy != "" {
-		err = errors.Join(err, client.RemoveLease(ctx, leaseNamespace, leaseName))
+		kept := client.RemoveLease(ctx, leaseNamespace, leaseName)
+		removed[leaseTitle], err = kept == nil, errors.Join(err, kept)
 	}
-	return all, err
+	return slices.DeleteFunc(slices.Clone(all), func(l Locked) bool { return !removed[l.Where] }), err
 }
 
 // locked are the hosts that somebody has locked, by name, and those that cannot be asked.

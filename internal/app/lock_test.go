@@ -3,6 +3,7 @@ package app_test
 import (
 	"context"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -83,6 +84,31 @@ func TestLocked(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestUnlockInPart tells only of the locks that it has removed.
+func TestUnlockInPart(t *testing.T) {
+	racetest.Slow(t)
+	bubble(t, func(t *testing.T) {
+		w := changing(t, "row1")
+		a := w.attempt(t.Context())
+		a.during(func() {
+			b, asked := w.attempt(t.Context()), 0
+			b.Workdir = w.TempDir()
+			b.MayUnlock = func(_ context.Context, held []app.Locked) error { asked = len(held); return nil }
+			b.around = func(h *runnertest.Host, ctx context.Context, c connector.Cmd) error {
+				if asked > 0 && h.Name == "node2" {
+					return runnertest.ErrLost
+				}
+				return h.Exec(ctx, c)
+			}
+			removed, err := b.App.Unlock(b.ctx, b.Request, b.Observer)
+			if err == nil || len(removed) != asked-1 || slices.ContainsFunc(removed, func(l app.Locked) bool { return l.Where == "node2" }) {
+				t.Errorf("removed %v of %d: %v", removed, asked, err)
+			}
+		})
+		_, _ = a.create()
+	})
 }
 
 // TestLockOutlivesHost takes a worker away for longer than its lock lasts: the run goes on.

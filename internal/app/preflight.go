@@ -75,8 +75,12 @@ func (a *App) Preflight(ctx context.Context, r Request, o Observer) (*Fitness, e
 
 // findings are what there is to be found out.
 func (s *site) findings(ctx context.Context, built bool) ([]preflight.Finding, error) {
+	onward, err := s.onward()
+	if err != nil {
+		return nil, err
+	}
 	look := &preflight.Look{
-		Cluster: s.cluster, Hosts: s.hosts, Skip: s.SkipPreflight, Offline: s.config.Spec.Source.Offline || built, Which: s.which(), Where: s.where(),
+		Cluster: s.cluster, Hosts: s.hosts, Skip: s.SkipPreflight, Offline: s.config.Spec.Source.Offline || built, Which: s.which(), Where: s.where(), To: s.goal, Onward: onward,
 	}
 	return look.Findings(ctx)
 }

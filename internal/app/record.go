@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/kubexm/kubexm/internal/store"
@@ -26,7 +27,7 @@ func (w *work) record(pipe string, graph *plan.ExecutionGraph, missing []string)
 	now := time.Now().UTC()
 	run := store.Run{ID: store.ID(now, pipe), Cluster: w.config.Metadata.Name, Pipeline: pipe, Started: now, Missing: missing}
 	var rev *store.Revision
-	if pipe != "delete" { // what is deleted may differ from what was made
+	if pipe != "delete" && pipe != systemPipe { // what is deleted may differ from what was made, and systems are in no configuration
 		given, err := w.given, error(nil)
 		if given == nil {
 			given, err = os.ReadFile(w.file)
@@ -116,4 +117,23 @@ func (w *work) completed() (complete bool, err error) {
 		}
 	}
 	return complete, err
+}
+
+// onward reports whether there is no way but on: the cluster goes back to an older version, or a run has begun to bring about this configuration, and has not
+// ended well.
+func (w *work) onward() (bool, error) {
+	if w.records == nil { // they cannot be kept
+		return false, nil
+	}
+	applied, err := w.records.Applied()
+	if err != nil || applied == nil || len(applied.Resolved) == 0 {
+		return false, err
+	}
+	has, err := releaseOf(*applied)
+	is := config.ReleaseOf(&w.config.Spec)
+	if back := !config.Same(has.Kubernetes, is.Kubernetes) && config.Older(has.Kubernetes, is.Kubernetes) == is.Kubernetes; back || err != nil || applied.Run.Result == "ok" {
+		return back, err
+	}
+	changes, err := w.changes()
+	return !slices.ContainsFunc(changes, func(c config.Change) bool { return c.Policy.Way != config.None }), err
 }

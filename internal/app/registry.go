@@ -41,7 +41,7 @@ func (a *App) registrySite(ctx context.Context, r Request, o Observer, alone boo
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &site{w, opened.fleet(), c}
+	s := &site{work: w, fleet: opened.fleet(), cluster: c}
 	w.ends = append(w.ends, s.hangUp)
 	defer func() {
 		if err != nil {

@@ -158,6 +158,9 @@ func (s *session) writeBack() error {
 		return nil
 	}
 	if err == nil && s.Edit != nil { // which is the user's own, and small
+		if s.found != nil && !bytes.Equal(was, s.found) {
+			return fault.Advise(fmt.Errorf("%s has changed meanwhile", s.back), "nothing is overwritten: run the same command again")
+		}
 		if err = durable.Write(file, s.given); err != nil {
 			return fmt.Errorf("writing the configuration: %w", err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/kube"
 	"github.com/kubexm/kubexm/pkg/observe"
@@ -47,6 +48,8 @@ type Result struct {
 	Signer   string              `json:"signer,omitempty"`   // fingerprint of the key that the bundle is signed with
 	SBOM     string              `json:"sbom,omitempty"`     // file with the list of what was downloaded
 	Imported []resource.Imported `json:"imported,omitempty"` // of each bundle
+
+	kept config.Kept // what the cluster keeps of the configuration that was applied
 }
 
 // Create makes a cluster, or brings one that is begun or there to what the
@@ -72,6 +75,9 @@ func (a *App) create(ctx context.Context, r Request, o Observer, built bool) (*R
 		return nil, err
 	}
 	if s.cluster.Lives() {
+		if err := w.checkBack(); err != nil {
+			return nil, err
+		}
 		return s.bring(ctx, "create", nil, built)
 	}
 	if len(s.cluster.All(v1alpha1.RoleMaster)) == 2 { // which a cluster that runs may come to have, while one is exchanged
@@ -92,6 +98,7 @@ type site struct {
 	*work
 	*fleet
 	cluster *cluster.Cluster
+	own     map[string]string // former addresses that machines have again, by host; nil: no machine is to know of any
 }
 
 // files writes what hosts get to the build directory; built: it must be there.
@@ -110,7 +117,7 @@ func (s *site) files(built bool) error {
 // enter connects to the machines and looks whether the cluster may be made of them, or may follow its configuration.
 // Where something is to be changed, their locks are taken, and the lease of a cluster that runs. built: nothing is to be fetched.
 func (w *work) enter(ctx context.Context, pipe string, built bool) (*site, error) {
-	if err := w.checkUnchanged(refused); err != nil {
+	if err := w.checkUnchanged(impossible(pipe)); err != nil {
 		return nil, err
 	}
 	if err := w.findLeavers(ctx); err != nil {
@@ -121,17 +128,16 @@ func (w *work) enter(ctx context.Context, pipe string, built bool) (*site, error
 			return nil, err
 		}
 	}
-	s, err := w.connect(ctx, !w.DryRun, built)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.preflight(ctx, built); err != nil {
-		return nil, err
-	}
-	if err := s.lockFresh(ctx); err != nil || s.cluster.Observed.AnyAPI() == nil {
+	return w.alone(ctx, func() (*site, error) {
+		s, err := w.connect(ctx, !w.DryRun, built)
+		if err == nil {
+			err = s.preflight(ctx, built)
+		}
+		if err == nil {
+			err = s.lockFresh(ctx)
+		}
 		return s, err
-	}
-	return s, s.takeLease(ctx)
+	})
 }
 
 // connect is reach for what needs all hosts that may not be missing. It looks how the control plane is.
@@ -164,24 +170,30 @@ func (w *work) connect(ctx context.Context, exclusive, built bool) (_ *site, err
 // that cannot be reached or asked are left out, and returned.
 func (w *work) reach(ctx context.Context, exclusive bool, src v1alpha1.Source) (_ *site, failed []*HostError, err error) {
 	s := &site{work: w}
-	for _, h := range w.machines() {
-		if slices.Contains(w.Replace, h.Name) {
-			if err := w.forgetKey(h); err != nil {
-				return nil, nil, err
-			}
-		}
-	}
 	s.fleet, failed = w.dialAll(ctx)
+	forgotten, err := w.forgetReplaced(failed)
+	if forgotten {
+		s.hangUp()
+		s.fleet, failed = w.dialAll(ctx)
+	}
 	w.ends = append(w.ends, s.hangUp)
+	if err != nil {
+		return nil, failed, err
+	}
 	if exclusive {
 		if err := s.fleet.lock(ctx, w.holder); err != nil {
 			return nil, nil, err
 		}
 	}
 	facts, mute := s.gather(ctx)
+	if back, err := s.keepFormer(ctx, facts); err != nil {
+		return nil, append(failed, mute...), err
+	} else if back {
+		facts, mute = s.gather(ctx)
+	}
 	failed = append(failed, mute...)
 	if w.records != nil {
-		if err := w.knowMachines(facts); err != nil {
+		if err := cmp.Or(w.knowMachines(facts), w.stillThere(facts)); err != nil {
 			return nil, failed, err
 		}
 		if err := w.records.KeepFacts(facts); err != nil { // nothing is owed to it: install looks itself
@@ -192,8 +204,18 @@ func (w *work) reach(ctx context.Context, exclusive bool, src v1alpha1.Source) (
 		return nil, failed, err
 	}
 	s.cluster.Forced, s.cluster.Fenced, s.cluster.Replaced = w.Force, w.fenced(facts), w.replaced(facts)
+	s.cluster.Unfenced = w.unfenced(facts)
 	for _, l := range w.leaves {
 		s.cluster.Leave(l.Host)
+	}
+	s.cluster.Moving, s.cluster.Passing = inPlace(w.moves), w.pass
+	if s.cluster.Only, err = w.only(); err != nil {
+		return nil, failed, err
+	}
+	if w.records != nil {
+		if s.cluster.Complete, err = w.completed(); err != nil {
+			return nil, failed, err
+		}
 	}
 	s.hosts[plan.API] = runner.New(plan.API, apiPlace{s})
 	return s, failed, nil
@@ -208,7 +230,9 @@ func (s *session) planning(facts map[string]*runner.Facts, src v1alpha1.Source) 
 	if err != nil {
 		return nil, err
 	}
-	return cluster.New(s.config, s.dir, store, facts), nil
+	c := cluster.New(s.config, s.dir, store, facts)
+	c.Kubexm = s.app.Version
+	return c, nil
 }
 
 // observe looks at the control plane of a cluster that runs.
@@ -216,27 +240,6 @@ func (s *site) observe(ctx context.Context) {
 	if s.cluster.Lives() {
 		s.cluster.Observed = observe.ControlPlane(ctx, s.cluster, s.hosts)
 	}
-}
-
-// converge is what brings the cluster to its configuration: its birth, or once it runs its life.
-func converge(c *cluster.Cluster) plan.Pipeline {
-	if c.Lives() {
-		return pipeline.Apply(c)
-	}
-	return pipeline.Create(c)
-}
-
-// planned makes the graph of a pipeline.
-func planned(c *cluster.Cluster, make func(*cluster.Cluster) plan.Pipeline) (*plan.ExecutionGraph, error) {
-	pipe := make(c)
-	key, err := c.Certs.PlanKey()
-	c.Check(err)
-	pipe.Key = key
-	graph, err := plan.New(pipe)
-	if err := errors.Join(c.Err(), err); err != nil {
-		return nil, fmt.Errorf("planning: %w", err)
-	}
-	return graph, nil
 }
 
 // Delete takes a cluster off its machines, and its secrets off the control
@@ -253,24 +256,25 @@ func (a *App) Delete(ctx context.Context, r Request, o Observer) (*Result, error
 	if err := cmp.Or(w.checkUnchanged(erased), w.findLeavers(ctx)); err != nil {
 		return nil, err
 	}
-	s, failed, err := w.reach(ctx, !r.DryRun, v1alpha1.Source{Offline: true})
-	if err == nil && len(failed) == len(w.config.Spec.Hosts) {
-		err = w.confirmUnseen(ctx, failed)
-	}
-	if err == nil {
-		var untouched []string
-		if untouched, err = s.checkOwner(r.Force); untouched != nil {
-			s.notice("not part of the cluster, left alone: %s", human.Names(untouched, 10))
+	var failed []*HostError
+	s, err := w.alone(ctx, func() (s *site, err error) {
+		s, failed, err = w.reach(ctx, !r.DryRun, v1alpha1.Source{Offline: true})
+		if err == nil && len(failed) == len(w.config.Spec.Hosts) {
+			err = w.confirmUnseen(ctx, failed)
 		}
-	}
+		if err == nil {
+			var untouched []string
+			if untouched, err = s.checkOwner(r.Force); untouched != nil {
+				s.notice("not part of the cluster, left alone: %s", human.Names(untouched, 10))
+			}
+		}
+		return s, err
+	})
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range failed {
 		s.notice("warning: left out: %v", f)
-	}
-	if err := s.takeLease(ctx); err != nil {
-		return nil, err
 	}
 	graph, err := planned(s.cluster, pipeline.Delete)
 	if err != nil {
@@ -312,27 +316,6 @@ func (w *work) left(unreached []*HostError) (hosts []string, err error) {
 	}
 	slices.Sort(hosts)
 	return hosts, err
-}
-
-// Plan makes the graph of creating (or deleting) a cluster.
-func (a *App) Plan(ctx context.Context, r Request, o Observer, pipe string) (*plan.ExecutionGraph, error) {
-	make := map[string]func(*cluster.Cluster) plan.Pipeline{"create": converge, "delete": pipeline.Delete}[pipe]
-	if make == nil {
-		return nil, fault.Exit(fmt.Errorf("no pipeline is named %q: create or delete", pipe), fault.ExitUsage)
-	}
-	w, err := a.begin(ctx, r, o)
-	if err != nil {
-		return nil, err
-	}
-	defer w.close()
-	s, err := w.connect(ctx, false, false)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := s.checkOwner(false); err != nil { // the plan would be for other keys than the machines have
-		return nil, err
-	}
-	return planned(s.cluster, make)
 }
 
 func (r *Request) rollback() engine.Rollback {
@@ -406,6 +389,7 @@ func (s *site) runSeen(ctx context.Context, name string, graph *plan.ExecutionGr
 	} else {
 		var ended func()
 		e.Stop, ended = s.stop()
+		e.Right = seen.right()
 		res.Summary, err = e.Run(ctx, graph)
 		ended()
 	}
@@ -436,15 +420,12 @@ func (s *site) configured(res *Result, err error) (*Result, error) {
 	return res, err
 }
 
-// adminConf is where a cluster's directory has its kubeconfig.
-const adminConf = "admin.conf"
-
 // writeKubeconfig keeps the administrator's kubeconfig on the control machine.
 func writeKubeconfig(c *cluster.Cluster) (string, error) {
 	if c.Certs.Pending() != nil {
 		return "", nil // the run ended before there were keys
 	}
-	path := filepath.Join(c.Dir, adminConf)
+	path := filepath.Join(c.Dir, cluster.AdminConf)
 	conf, err := c.AdminConfig()
 	if err != nil {
 		return "", err
@@ -456,18 +437,18 @@ func writeKubeconfig(c *cluster.Cluster) (string, error) {
 }
 
 // Kubeconfig returns the administrator's kubeconfig and the name of the cluster.
-func (a *App) Kubeconfig(r Request, o Observer) (cluster string, conf []byte, err error) {
+func (a *App) Kubeconfig(r Request, o Observer) (name string, conf []byte, err error) {
 	u := a.use(r, o)
-	if cluster = r.Name; cluster == "" {
+	if name = r.Name; name == "" {
 		_, c, err := u.read()
 		if err != nil {
 			return "", nil, err
 		}
-		cluster = c.Metadata.Name
+		name = c.Metadata.Name
 	}
-	conf, err = os.ReadFile(filepath.Join(a.Workdir, cluster, adminConf))
+	conf, err = os.ReadFile(filepath.Join(a.Workdir, name, cluster.AdminConf))
 	if missing(err) {
-		err = fault.Advise(fmt.Errorf("cluster %s has no kubeconfig in %s yet", cluster, a.Workdir), "create the cluster with: kubexm create cluster"+u.Which())
+		err = fault.Advise(fmt.Errorf("cluster %s has no kubeconfig in %s yet", name, a.Workdir), "create the cluster with: kubexm create cluster"+u.Which())
 	}
-	return cluster, conf, err
+	return name, conf, err
 }

@@ -107,9 +107,13 @@ var filled = sync.OnceValue(func() string {
 			panic(err)
 		}
 	}
-	for name, what := range map[string]string{"row1": "releases", "harbor": "release of Harbor"} {
-		text, _ := configuration(name) // it was there
-		text, err := combine(text, edits[what].set)
+	more := [][2]string{{"row1", edits["releases"].set}, {"harbor", edits["release of Harbor"].set}}
+	for _, minor := range []string{"34", "35", "36"} {
+		more = append(more, [2]string{"row1", kubernetesOf(minor)}, [2]string{"row9", kubernetesOf(minor)})
+	}
+	for _, edit := range more {
+		text, _ := configuration(edit[0]) // it was there
+		text, err := combine(text, edit[1])
 		if err = errors.Join(err, fill(store, text)); err != nil {
 			panic(err)
 		}

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 
@@ -74,7 +75,12 @@ func (a *App) Status(ctx context.Context, r Request, o Observer) (*ClusterStatus
 	}
 	slices.Sort(is.Problems)
 	if r.Verify {
-		is.Checks = observe.Verify(ctx, c, c.Observed, fleet.hosts, failed, task.KubeadmConfiguration(c))
+		moving, err1 := w.moving()
+		if err := errors.Join(err1, w.knowMachines(nil)); err != nil {
+			return nil, err
+		}
+		c.Fenced = w.fenced(w.known)
+		is.Checks = observe.Verify(ctx, c, c.Observed, fleet.hosts, failed, observe.Wanted{ClusterConfiguration: task.KubeadmConfiguration(c), Moving: moving})
 	}
 	is.Healthy = len(is.Problems) == 0 && !slices.ContainsFunc(is.Checks, func(c observe.Check) bool { return c.Result != observe.OK })
 	return is, nil

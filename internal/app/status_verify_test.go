@@ -150,6 +150,24 @@ func (w *spoiler) cmdline(host, old, with string) {
 
 const hostsFile = "/etc/hosts"
 
+// former gives a host an address by which another knows it, and the route to one of that.
+func (w *spoiler) former(host, address string) {
+	w.sh(host, "ip addr replace "+address+" dev lo label lo:kubexm; ip route replace 10.0.0.18/32 via 10.0.0.19 proto 157 src "+address)
+	w.undo = append(w.undo, func() { w.sh(host, "ip addr flush dev lo label lo:kubexm; ip route flush proto 157") })
+}
+
+// aFence keeps a machine out that nobody has given up.
+const aFence = `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: kubexm-lost-machines}
+spec: {validations: [{expression: "!(object.status.nodeInfo.machineID in ['1234', '5678'])"}]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: kubexm-lost-machines}
+spec: {policyName: kubexm-lost-machines, validationActions: [Deny]}
+`
+
 // stale are what is left behind when hosts come and go, by the rows of the deployment matrix that have it.
 var stale = map[string]map[string]func(w *spoiler){
 	"row7": {
@@ -188,7 +206,14 @@ var stale = map[string]map[string]func(w *spoiler){
 		"cordon":            func(w *spoiler) { w.lay("node4", "/var/lib/kubexm/drained", "\n") },
 		"service":           func(w *spoiler) { w.turn("EndpointSlice", "kubernetes", "10.0.0.13", "10.0.0.19") },
 		"lease":             func(w *spoiler) { w.turn("Lease", "kube-scheduler", "node1_", "node9_") },
-		"no lease":          func(w *spoiler) { w.turn("Lease", "kube-scheduler", "node1_4f", "") },
+		"lease of a killed run": func(w *spoiler) {
+			w.put("{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: kubexm, namespace: kube-system}, spec: " +
+				`{holderIdentity: "ann on laptop, process 7, since 1999-12-31 23:00:00 #token", leaseDurationSeconds: 60, renewTime: "1999-12-31T23:50:00.000000Z"}}` + "\n")
+		},
+		"former address":        func(w *spoiler) { w.former("node2", "10.0.0.19/32") },
+		"fence":                 func(w *spoiler) { w.put(aFence) },
+		"fence without binding": func(w *spoiler) { w.put(strings.Split(aFence, "---")[0]) }, // denies nobody
+		"no lease":              func(w *spoiler) { w.turn("Lease", "kube-scheduler", "node1_4f", "") },
 	},
 	"row9": {
 		"API server":        func(w *spoiler) { w.cmdline("node2", ",https://10.0.0.13:2379", ",https://10.0.0.19:2379") },

@@ -18,6 +18,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/kube"
 	"github.com/kubexm/kubexm/pkg/kube/kubetest"
 	"github.com/kubexm/kubexm/pkg/pki"
@@ -151,6 +152,7 @@ func (w *world) serve(h *runnertest.Host) error {
 	w.mu.Lock()
 	if w.api == nil && w.etcd31 != nil && w.called(h) {
 		w.api = kubetest.New()
+		w.api.Scheduled = true
 	}
 	if w.api == nil {
 		w.mu.Unlock()
@@ -162,7 +164,7 @@ func (w *world) serve(h *runnertest.Host) error {
 		if err != nil {
 			return nil, err
 		}
-		return api.Dialer(mutual(pair, ca))(context.Background(), "", "")
+		return api.Release(release(h, "kube-apiserver"), mutual(pair, ca))(context.Background(), "", "")
 	}
 	w.mu.Unlock()
 	port := secured.FindStringSubmatch(argumentsOf(h, "kube-apiserver"))
@@ -174,6 +176,7 @@ func (w *world) serve(h *runnertest.Host) error {
 	}
 	w.mu.Lock()
 	w.servers[h.Name] = connect
+	w.skewed()
 	w.mu.Unlock()
 	w.reconcile(port[1])
 	w.register("")
@@ -227,7 +230,50 @@ func (w *world) located(name string) {
 	for _, o := range w.api.Objects() {
 		if o.GetKind() == "Node" && o.GetName() == name {
 			w.must(unstructured.SetNestedSlice(o.Object, []any{map[string]any{"type": "InternalIP", "address": w.at(name)}}, "status", "addresses"))
+			w.must(unstructured.SetNestedField(o.Object, release(w.hosts[name], "kubelet"), "status", "nodeInfo", "kubeletVersion"))
+			boot, _ := w.hosts[name].Get("/proc/sys/kernel/random/boot_id")
+			w.must(unstructured.SetNestedField(o.Object, strings.TrimSpace(boot), "status", "nodeInfo", "bootID"))
 			w.api.Put(o)
+		}
+	}
+}
+
+// versions match what the programs of fake upstreams, and the manifests of fake pods, say of what they are.
+var (
+	programVersion = regexp.MustCompile(`v\d+\.\d+\.\d+`)
+	podVersion     = regexp.MustCompile(`kubernetesVersion: "?(v[0-9.]+)`)
+	imageVersion   = regexp.MustCompile(`imageTag: "?(v[0-9.]+)`)
+)
+
+// release is the version of a program on a host, as a static pod or a service has it.
+func release(h *runnertest.Host, program string) string {
+	manifest, is := h.Get("/etc/kubernetes/manifests/" + program + ".yaml")
+	of := podVersion
+	if program == "etcd" {
+		of = imageVersion
+	}
+	if m := of.FindStringSubmatch(manifest); is && m != nil {
+		return m[1]
+	}
+	text, _ := h.Get("/usr/local/bin/" + program)
+	return programVersion.FindString(text)
+}
+
+// skewed fails where programs that run do not work together.
+//
+// Facts: https://kubernetes.io/releases/version-skew-policy
+func (w *world) skewed() {
+	oldest, newest := 1000, 0
+	for name := range w.servers {
+		is := config.Minor(release(w.hosts[name], "kube-apiserver"))
+		oldest, newest = min(oldest, is), max(newest, is)
+	}
+	if newest-oldest > 1 && oldest < 1000 {
+		w.Errorf("API servers are 1.%d and 1.%d", oldest, newest)
+	}
+	for name := range w.kubelets {
+		if is := config.Minor(release(w.hosts[name], "kubelet")); len(w.servers) > 0 && (is > oldest || newest-is > 3) {
+			w.Errorf("the kubelet of %s is 1.%d, the API servers are 1.%d and 1.%d", name, is, oldest, newest)
 		}
 	}
 }
@@ -295,8 +341,11 @@ func (w *world) at(host string) string {
 // serverOf is the server of a kubeconfig.
 var serverOf = regexp.MustCompile(`server: https://(.*):(\d+)`)
 
+// etcdURLs matches where kubeadm's configuration says that etcd is.
+var etcdURLs = regexp.MustCompile(`https://[0-9.]+:2379`)
+
 // mayJoin looks for what a join needs: an API server, the node's certificate where
-// kubeadm and where the kubelet looks, and no node of that name.
+// kubeadm and where the kubelet looks, no node of that name, and for a master the same members of etcd in the cluster as on the machine.
 func (w *world) mayJoin(h *runnertest.Host) error {
 	key := regexp.MustCompile(`(?m)^ +client-key-data: (.*)$`)
 	conf, _ := h.Get("/etc/kubernetes/discovery.conf")
@@ -315,6 +364,15 @@ func (w *world) mayJoin(h *runnertest.Host) error {
 	for _, o := range w.api.Objects() {
 		if o.GetKind() == "Node" && o.GetName() == h.Name {
 			return fmt.Errorf("a Node with name %q and status \"Ready\" already exists in the cluster", h.Name)
+		}
+		if o.GetKind() == "ConfigMap" && o.GetName() == "kubeadm-config" {
+			own, master := h.Get("/var/lib/kubexm/kubeadm.yaml")
+			kept, _, _ := unstructured.NestedString(o.Object, "data", "ClusterConfiguration")
+			want, got := etcdURLs.FindAllString(own, -1), etcdURLs.FindAllString(kept, -1)
+			slices.Sort(want)
+			if slices.Sort(got); master && !slices.Equal(got, want) {
+				return fmt.Errorf("the cluster says that etcd is at %s, not %s", got, want)
+			}
 		}
 	}
 	found := key.FindStringSubmatch(conf)

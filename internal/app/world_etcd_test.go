@@ -117,6 +117,7 @@ func (w *world) etcd(h *runnertest.Host) error {
 	_, own := h.Get(data)
 	if !kept || w.api == nil {
 		w.api = kubetest.New()
+		w.api.Scheduled = true
 		w.etcds, w.members = etcdtest.New(), map[string]*etcdtest.Member{}
 	}
 	at, member := w.at(h.Name)+":2379", w.members[h.Name]
@@ -141,8 +142,12 @@ func (w *world) etcd(h *runnertest.Host) error {
 	}
 	h.Put(data, "objects", 0o600)
 	w.members[h.Name] = member
-	w.etcds.Set(member, func(m *etcdtest.Member) { m.Down = false })
-	w.serveAt(at, func() (net.Conn, error) { return member.Dial(conf) })
+	w.etcds.Set(member, func(m *etcdtest.Member) {
+		m.Down, m.ClientURL, m.Version = false, "https://"+at, strings.TrimPrefix(release(h, "etcd"), "v")
+	})
+	dial := func() (net.Conn, error) { return member.Dial(conf) }
+	w.serveAt(at, dial)
+	h.Serve("127.0.0.1:2379", dial)
 	return nil
 }
 

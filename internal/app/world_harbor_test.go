@@ -91,7 +91,7 @@ func docker(c *runnertest.Call) int {
 				return c.Failf(1, "No such image: %s", name)
 			}
 		}
-	case has("image ls --format {{.ID}} --filter reference=goharbor/*"):
+	case has("image ls --format {{.ID}} --filter reference=goharbor/*"), has("image ls --format {{.Repository}}:{{.Tag}} --filter reference=goharbor/*"):
 		for _, name := range slices.DeleteFunc(list(c.Host, dockerImages), func(n string) bool { return !ours("goharbor/")(n) }) {
 			c.Printf("%s\n", name)
 		}
@@ -126,18 +126,14 @@ type harborConfig struct {
 
 // prepare makes what Harbor's own does, in a container, from harbor.yml.
 func prepare(c *runnertest.Call) int {
-	tag := ""
-	for _, name := range list(c.Host, dockerImages) { // the newest, which it came with
-		if t, is := strings.CutPrefix(name, "goharbor/prepare"); is {
-			tag = t
-		}
-	}
+	own, _ := c.Get("/opt/harbor/prepare")
+	tag := ":" + strings.TrimPrefix(own, "program prepare ")
 	text, _ := c.Get("/opt/harbor/harbor.yml")
 	var conf harborConfig
 	err := yaml.Unmarshal([]byte(text), &conf)
 	crt, ok1 := c.Get(conf.HTTPS.Certificate)
 	key, ok2 := c.Get(conf.HTTPS.Key)
-	if err != nil || !ok1 || !ok2 || tag == "" || conf.Database.Password == "" || conf.HTTPS.Port != 443 {
+	if err != nil || !ok1 || !ok2 || !slices.Contains(list(c.Host, dockerImages), "goharbor/prepare"+tag) || conf.Database.Password == "" || conf.HTTPS.Port != 443 {
 		return c.Failf(1, "Error happened in config validation: %v", err)
 	}
 	for p, text := range map[string]string{

@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubexm/kubexm/internal/app"
@@ -60,7 +61,8 @@ type world struct {
 }
 
 var addresses = map[string]string{
-	"node1": "10.0.0.11", "node2": "10.0.0.12", "node3": "10.0.0.13", "node4": "10.0.0.14", "node5": "10.0.0.15", "node6": "10.0.0.16", "lb1": "10.0.0.21", "lb2": "10.0.0.22",
+	"node1": "10.0.0.11", "node2": "10.0.0.12", "node3": "10.0.0.13", "node4": "10.0.0.14", "node5": "10.0.0.15", "node6": "10.0.0.16", "node7": "10.0.0.17", "node8": "10.0.0.18",
+	"lb1": "10.0.0.21", "lb2": "10.0.0.22",
 }
 
 // vip is the address that load balancers share.
@@ -175,6 +177,7 @@ func (w *world) programs(h *runnertest.Host) {
 	for process, file := range map[string]string{"haproxy": "/etc/haproxy/haproxy.cfg", "nginx": "/etc/nginx/nginx.conf"} {
 		for _, service := range []string{process + ".service", "pod " + process} {
 			h.OnStart[service], h.OnStop[service] = w.balance(process, file), func(h *runnertest.Host) { w.close(h, process) }
+			h.OnReload[service] = h.OnStart[service]
 		}
 	}
 	for _, port := range apiPorts {
@@ -219,13 +222,22 @@ func (w *world) register(host string) {
 	if len(w.servers) == 0 {
 		return
 	}
-	known := map[string]bool{}
+	w.skewed()
+	known, fence := map[string]bool{}, ""
 	for _, o := range w.api.Objects() {
 		known[o.GetKind()+" "+o.GetName()] = true
+		if o.GetKind() == "ValidatingAdmissionPolicy" {
+			fence += fmt.Sprint(o.Object["spec"])
+		}
 	}
 	for name := range w.kubelets {
+		if id, _ := w.hosts[name].Get("/etc/machine-id"); strings.Contains(fence, strings.TrimSpace(id)) {
+			continue
+		}
 		if !known["Node "+name] {
 			w.api.AddNode(name, true)
+		}
+		if !known["Node "+name] || name == host || host == "" {
 			w.located(name)
 		}
 	}
@@ -261,7 +273,8 @@ func (w *world) live() {
 
 // objects is all that the API server holds, as text, less what differs from cluster to cluster.
 func (w *world) objects() string {
-	return regexp.MustCompile(`(?m)^  id: .*$`).ReplaceAllString(w.everything(), "  id: ID") // of each cluster another
+	text := regexp.MustCompile(`(?m)^  id: .*$`).ReplaceAllString(w.everything(), "  id: ID")
+	return regexp.MustCompile(`(certificate-authority-data: ).*`).ReplaceAllString(text, "${1}CA")
 }
 
 // everything is all that the API server holds, as text.
@@ -278,6 +291,7 @@ func (w *world) everything() string {
 		o.SetGeneration(0)
 		if status, ok := o.Object["status"].(map[string]any); ok {
 			delete(status, "observedGeneration")
+			unstructured.RemoveNestedField(status, "nodeInfo", "bootID") // of machines that may have restarted
 		}
 		text, err := yaml.Marshal(o)
 		w.must(err)
@@ -327,6 +341,9 @@ func (w *world) attempt(ctx context.Context) *attempt {
 		Notice:     func(text string) { a.Notices = append(a.Notices, text) },
 		Event:      func(ev engine.Event) { a.Events = append(a.Events, ev) },
 		MayRestart: agreed,
+	}
+	for _, h := range w.hosts {
+		h.OnDown = a.hangUp
 	}
 	return a
 }

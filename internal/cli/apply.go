@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -31,8 +32,12 @@ a terminal; elsewhere --yes is needed.
 A run that fails half way counts as applied, too: from then on changes are told against
 its configuration, and the next run finishes them.
 
+A worker that becomes a master, a master that becomes a worker, and one of several masters
+that gets another address leave the cluster and join it again, one host after the other,
+each in runs of their own. A plan is then of the first of these runs.
+
 PLAN is a file written by kubexm plan apply --out: it is applied only if it is still
-what would be done.
+what would be done. Of several runs it is the first one alone.
 
 --revision goes back to a configuration that an earlier run applied: kubexm config history
 lists them. Before any machine is changed, the configuration file is replaced by that
@@ -77,9 +82,13 @@ func (p *program) mayRestart(ctx context.Context, what *app.Proposal) error {
 		return nil
 	case !terminal(p.in):
 		err := fmt.Errorf("applying this to cluster %s %s, and there is no terminal to ask on", what.Cluster, interrupts(what))
-		return usage(fault.Advise(err, "see what would change with: kubexm plan apply; then add --yes"))
+		look := "kubexm plan apply"
+		if what.Hash == "" { // it has no plan that could be saved
+			look = "--dry-run"
+		}
+		return usage(fault.Advise(err, "see what would change with: "+look+"; then add --yes"))
 	}
-	if err := p.writeProposal(p.err, what, false); err != nil {
+	if err := p.writeProposal(p.err, what, what.Hash == ""); err != nil {
 		return err
 	}
 	return p.agree(ctx)
@@ -175,8 +184,18 @@ func (p *program) writeProposal(to io.Writer, what *app.Proposal, diff bool) err
 	if what.Away != "" {
 		fmt.Fprintf(w, "The API may be unavailable %s.\n", what.Away)
 	}
-	if len(what.Leaving) > 0 {
-		fmt.Fprintf(w, "Leave the cluster, and are cleaned: %s.\n", human.Names(what.Leaving, 10))
+	told := append(slices.Clone(what.Lost), what.Rejoin...)
+	for _, l := range []struct {
+		says  string
+		hosts []string
+	}{
+		{"Leave the cluster, and are cleaned", slices.DeleteFunc(slices.Clone(what.Leaving), func(h string) bool { return slices.Contains(told, h) })},
+		{"Leave the cluster, to join it again", slices.DeleteFunc(slices.Clone(what.Rejoin), func(h string) bool { return slices.Contains(what.Lost, h) })},
+		{"Are given up, and are not cleaned", what.Lost},
+	} {
+		if len(l.hosts) > 0 {
+			fmt.Fprintf(w, "%s: %s.\n", l.says, human.Names(l.hosts, 10))
+		}
 	}
 	if len(what.Missing) > 0 {
 		fmt.Fprintf(w, "Left out because they cannot be reached: %s.\n", human.Names(what.Missing, 10))

@@ -24,11 +24,13 @@ func proposed() *app.Proposal {
 }
 
 func TestProposal(t *testing.T) {
+	leaving := proposed()
+	leaving.Leaving, leaving.Lost, leaving.Rejoin = []string{"node4", "node5", "node6"}, []string{"node5"}, []string{"node6"}
 	for name, test := range map[string]struct {
 		what *app.Proposal
 		diff bool
 	}{
-		"something": {proposed(), false}, "with diff": {proposed(), true}, "nothing": {&app.Proposal{Cluster: "prod"}, false},
+		"something": {proposed(), false}, "with diff": {proposed(), true}, "nothing": {&app.Proposal{Cluster: "prod"}, false}, "leaving": {leaving, false},
 		"back": {&app.Proposal{Cluster: "prod", Revision: "20260102T030405.000Z-apply", File: "conf/prod/cluster.yaml"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -50,5 +52,12 @@ func TestMayRestart(t *testing.T) {
 	err := p.mayRestart(t.Context(), proposed())
 	if fault.ExitCode(err) != fault.ExitUsage || !strings.Contains(err.Error(), "restarts services (kube-apiserver on node1), and there is no terminal") || !strings.Contains(fault.Advice(err), "--yes") {
 		t.Errorf("without a terminal: %v: %s", err, fault.Advice(err))
+	}
+	saved := proposed()
+	saved.Hash = "1"
+	for what, look := range map[*app.Proposal]string{saved: "kubexm plan apply;", proposed(): "--dry-run;"} {
+		if err := p.mayRestart(t.Context(), what); !strings.Contains(fault.Advice(err), look) {
+			t.Errorf("without %q: %s", look, fault.Advice(err))
+		}
 	}
 }

@@ -95,7 +95,8 @@ const (
 
 func (p *program) root() *cobra.Command {
 	root := p.group("kubexm", "Production Kubernetes from bare Linux machines",
-		p.createCommand(), p.applyCommand(), p.addCommand(), p.replaceCommand(), p.deleteCommand(), p.unlockCommand(), p.planCommand(), p.installCommand(), p.downloadCommand(), p.importCommand(), p.buildCommand(),
+		p.createCommand(), p.applyCommand(), p.addCommand(), p.replaceCommand(), p.upgradeCommand(), p.deleteCommand(),
+		p.unlockCommand(), p.planCommand(), p.installCommand(), p.downloadCommand(), p.importCommand(), p.buildCommand(),
 		p.imagesCommand(), p.registryCommand(),
 		p.preflightCommand(), p.hostsCommand(), p.statusCommand(), p.execCommand(), p.sshCommand(), p.kubeconfigCommand(), p.runsCommand(), p.eventsCommand(),
 		p.configCommand(), p.completionCommand(), p.versionCommand())
@@ -121,6 +122,7 @@ func (p *program) root() *cobra.Command {
 		}
 		return pflag.NormalizedName(name)
 	})
+	p.app.Version = buildOf().Version
 	flags := root.PersistentFlags()
 	flags.StringVar(&p.request.Name, "name", "", "`name` of the cluster, described in conf/NAME/cluster.yaml (alias: --cluster)")
 	flags.StringVarP(&p.request.File, "file", "f", "", "configuration `file`, instead of --name (\"-\": standard input)")

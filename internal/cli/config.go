@@ -22,7 +22,7 @@ import (
 
 func (p *program) configCommand() *cobra.Command {
 	cmd := p.group("config", "Write, check and understand a configuration",
-		p.configInit(), p.configValidate(), p.configShow(), p.configHistory(), p.configDiff(), p.configExplain(), p.configSchema())
+		p.configInit(), p.configValidate(), p.configShow(), p.configHistory(), p.configDiff(), p.configRecover(), p.configExplain(), p.configSchema())
 	cmd.GroupID = groupConfig
 	return cmd
 }
@@ -90,6 +90,15 @@ func checkInit(text string) (open bool, err error) {
 }
 
 func (p *program) writeConfig(file, text string) error {
+	err := writeFile(file, text)
+	if err == nil && !p.quiet {
+		fmt.Fprintf(p.err, "Wrote %s. Enter your machines in it, then:\n  kubexm create cluster%s\n", file, p.app.Which(p.request))
+	}
+	return err
+}
+
+// writeFile writes a configuration to a file that is not there yet.
+func writeFile(file, text string) error {
 	err := os.MkdirAll(filepath.Dir(file), 0o750)
 	var f *os.File
 	if err == nil {
@@ -106,9 +115,6 @@ func (p *program) writeConfig(file, text string) error {
 	}
 	if err != nil {
 		return fault.Advise(fmt.Errorf("writing the configuration: %w", err), "work in a writable directory, or name a file in one with -f FILE")
-	}
-	if !p.quiet {
-		fmt.Fprintf(p.err, "Wrote %s. Enter your machines in it, then:\n  kubexm create cluster%s\n", file, p.app.Which(p.request))
 	}
 	return nil
 }

@@ -167,7 +167,12 @@ func (p *program) download(cmd *cobra.Command, args []string, d *downloading) er
 	if err != nil {
 		return err
 	}
-	if d.format.value == "json" {
+	return p.fetch(cmd, list, d.format.value, app.Bundle{File: d.file, Limit: int64(d.limit), Program: buildOf().Version, SignKey: d.sign, SBOM: d.sbom})
+}
+
+// fetch shows a list, and downloads what it says.
+func (p *program) fetch(cmd *cobra.Command, list *app.Download, format string, to app.Bundle) (err error) {
+	if format == "json" {
 		err = p.jsonLine("items", list)
 	} else if !p.quiet || p.request.DryRun {
 		_, err = fmt.Fprint(p.out, itemsText(list, style.New(p.colors(p.out)), width(p.out)))
@@ -176,13 +181,13 @@ func (p *program) download(cmd *cobra.Command, args []string, d *downloading) er
 		return err
 	}
 	if p.request.DryRun {
-		if d.format.value == "json" {
+		if format == "json" {
 			p.answered = true
 			return p.result(&app.Result{Cluster: list.Cluster}, nil)
 		}
 		return nil
 	}
-	return p.operate(cmd, d.format.value, list.Run(app.Bundle{File: d.file, Limit: int64(d.limit), Program: buildOf().Version, SignKey: d.sign, SBOM: d.sbom}))
+	return p.operate(cmd, format, list.Run(to))
 }
 
 // itemsText lists what is needed, and adds up what is there and what is not.

@@ -164,10 +164,10 @@ The member of etcd and the node of the old machine are removed, the new one is p
 and joins. Should the old machine come back, its member and its kubelet are not let in.
 
 With --address the machine is at another address: a fresh one, or the very machine that it
-was, after its address was changed. The old one leaves the cluster as with kubexm delete
-node, as far as it is reached at the new address, and the machine joins at the new one;
-/etc/hosts, load balancers, certificates and members of etcd follow. So any machine can
-be moved, one after the other, as long as the others do without it.
+was, after its address was changed. A worker and a lone master change in place; one of
+several masters or members of etcd leaves the cluster as with kubexm delete node and joins
+again. /etc/hosts, load balancers, certificates and members of etcd follow. An edit of the
+address in cluster.yaml and kubexm apply do the same, also for all machines at once.
 
 Run it again if it was interrupted: it continues.`,
 		Example: `  kubexm replace node master2 --name prod

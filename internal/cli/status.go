@@ -39,7 +39,7 @@ The exit code is 1 when there is a problem, or a check is not passed.`,
 	p.keysFlag(cmd)
 	format := output(cmd, "table", "json", "yaml")
 	watch := cmd.Flags().Bool("watch", false, "show it again every "+human.Duration(watching)+", until Ctrl-C")
-	cmd.Flags().BoolVar(&p.request.Verify, "verify", false, "also check that everything names exactly the hosts that the cluster has")
+	cmd.Flags().BoolVar(&p.request.Verify, "verify", false, "also check that everything names exactly the hosts that the cluster has, and that nothing is left behind")
 	show := func(cmd *cobra.Command) error {
 		is, err := p.app.Status(cmd.Context(), p.request, p.observer())
 		if *watch && terminal(p.out) {
@@ -55,7 +55,7 @@ The exit code is 1 when there is a problem, or a check is not passed.`,
 		}
 		if err == nil && !is.Healthy {
 			err = fmt.Errorf("cluster %s has %s", is.Cluster, problemCount(is))
-			err = fault.Advise(err, "see the problems above; create cluster restores what differs from the configuration")
+			err = fault.Advise(err, "see the problems above; kubexm apply"+p.app.Which(p.request)+" restores what differs from the configuration")
 		}
 		return err
 	}

@@ -60,7 +60,7 @@ type Hosts interface {
 	Inventory() (map[string][]string, error)
 	// KeepInventory replaces the inventory of a host; an empty one is removed.
 	KeepInventory(host string, items []string) error
-	// Departed returns the hosts that the configuration has no more and that were not cleaned yet, by name.
+	// Departed returns the hosts that the configuration has no more and that were not cleaned yet, by name; and machines that were given up, by other notes.
 	Departed() (map[string]Departed, error)
 	// KeepDeparted replaces what is known of a host that the configuration has no more; nil: it is none of the cluster's any more, or again one that it
 	// has.
@@ -108,6 +108,7 @@ type Revision struct {
 type Departed struct {
 	Given     []byte    `json:"given"`               // text of the last configuration that had it: how to log in there
 	Lost      bool      `json:"lost,omitempty"`      // it was given up without being reached; nobody waits for it
+	Gone      bool      `json:"gone,omitempty"`      // it was not there when it was to leave: others may have begun to forget it
 	MachineID string    `json:"machineID,omitempty"` // by which it is known should it come back
 	Since     time.Time `json:"since"`
 }

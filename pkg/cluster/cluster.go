@@ -35,14 +35,21 @@ type Cluster struct {
 	Certs    *pki.Store
 	Observed Observed        // how the cluster was found; nobody has looked: its zero value
 	Versions config.Versions // of the parts that the configuration does not name
+	Kubexm   string          // the version of this program
 	Fenced   []string        // IDs of machines that are not to come back, sorted
+	Unfenced bool            // a host was one of those, and may still be kept out
 	Replaced []string        // hosts whose machines are new ones
+	Moving   []string        // hosts that get another address without leaving the cluster
+	Complete bool            // it was once made to its end
+	Passing  bool            // the release is one on the way to another
+	Only     []string        // nodes that may get another kubelet; empty: all
 	Forced   bool            // hosts that leave go although pods or data on them are lost
 
 	hosts     map[string]*v1alpha1.Host // by name
 	missing   []string                  // hosts that are left out
 	leaving   []string                  // hosts that leave the cluster
 	proxyMode func() string             // looks at all hosts once
+	kept      func() config.Kept        // reads the configuration once
 	former    func() []int              // so does it
 	recorded  func() (string, error)    // the ID that the cluster had before, read once; empty: it was not made
 	shared    sync.Map                  // of Shared: functions that return the content of a file, by key
@@ -63,8 +70,22 @@ func New(c *v1alpha1.Cluster, dir string, store *resource.Store, facts map[strin
 	}
 	planned.recorded = sync.OnceValues(planned.Certs.RecordedID)
 	planned.proxyMode = sync.OnceValue(planned.chooseProxyMode)
+	planned.kept = sync.OnceValue(func() config.Kept { return planned.keep(c) })
 	planned.former = sync.OnceValue(planned.formerPorts)
 	return planned
+}
+
+// Kept is what is kept of the configuration in the cluster; without a text, nothing is.
+func (c *Cluster) Kept() config.Kept { return c.kept() }
+
+func (c *Cluster) keep(conf *v1alpha1.Cluster) (k config.Kept) {
+	var err error
+	if conf.Origin.Text != nil {
+		k, err = config.Keep(conf)
+		c.Check(err)
+	}
+	k.Kubexm = c.Kubexm
+	return k
 }
 
 // Shared returns what make makes, once for all hosts with the same key: a thousand hosts that each know a thousand names would need
@@ -331,24 +352,26 @@ func (c *Cluster) Interface(host string) string {
 	if chosen := plugin.VIPOf(c.Spec).Interface.In(c.Spec); chosen != nil && *chosen != "" {
 		return *chosen
 	}
+	at := c.IP(host)
+	if slices.Contains(c.FactsOf(host).Former, at) {
+		at = c.Host(host).Address
+	}
 	for _, i := range c.FactsOf(host).Interfaces {
 		for _, a := range i.Addresses {
-			if ip, _, _ := strings.Cut(a, "/"); ip == c.IP(host) {
+			if ip, _, _ := strings.Cut(a, "/"); ip == at {
 				return i.Name
 			}
 		}
 	}
-	c.Check(fmt.Errorf("host %s: no network interface has its address %s: give spec.hosts[].internalAddress", host, c.IP(host)))
+	c.Check(fmt.Errorf("host %s: no network interface has its address %s: give spec.hosts[].internalAddress", host, at))
 	return ""
 }
 
 // hostWith is the host that was found to have an address; empty: none.
 func (c *Cluster) hostWith(ip string) string {
 	for _, h := range c.Hosts() {
-		for _, i := range c.FactsOf(h).Interfaces {
-			if slices.ContainsFunc(i.Addresses, func(a string) bool { return strings.HasPrefix(a, ip+"/") }) {
-				return h
-			}
+		if c.FactsOf(h).HasAddress(ip) {
+			return h
 		}
 	}
 	return ""

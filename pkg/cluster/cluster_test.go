@@ -148,3 +148,13 @@ spec:
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestAtATime rounds shares down, and drains at least one node.
+func TestAtATime(t *testing.T) {
+	for most, want := range map[string]int{"1": 1, "5": 5, "10%": 2, "1%": 1, "100%": 25} {
+		c := clustertest.New(t, "  upgrade: {maxUnavailable: "+most+"}\n", nil)
+		if got := c.AtATime(25); got != want {
+			t.Errorf("%s of 25 are %d, not %d", most, got, want)
+		}
+	}
+}

@@ -61,8 +61,14 @@ func (c *Cluster) KubeletConfig(host string) map[string]any {
 
 // Drains returns the nodes among hosts whose pods must go before their kubelets change, or went for that in a run that was cut off.
 func (c *Cluster) Drains(hosts []string) []string {
-	wanted := runner.Managers(c.Spec.Kubernetes.Kubelet.Config)
-	return slices.DeleteFunc(slices.Clone(hosts), func(h string) bool { return c.FactsOf(h).Managers == wanted && !c.FactsOf(h).Drained })
+	return slices.DeleteFunc(slices.Clone(hosts), func(h string) bool {
+		return c.Holds(h) || !c.OtherManagers(h) && !c.OtherKubelet(h) && !c.FactsOf(h).Drained
+	})
+}
+
+// OtherManagers reports whether the kubelet of a node is to give processors and memory to pods in another way than it does.
+func (c *Cluster) OtherManagers(host string) bool {
+	return c.FactsOf(host).Managers != runner.Managers(c.Spec.Kubernetes.Kubelet.Config)
 }
 
 // ProxyConfig is the KubeProxyConfiguration of all nodes.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
@@ -31,6 +32,20 @@ func (c *Cluster) Lost() []string {
 // Leavers returns the hosts that leave the cluster and are there, to be taken off it and cleaned.
 func (c *Cluster) Leavers() []string {
 	return slices.DeleteFunc(slices.Clone(c.leaving), func(h string) bool { return !c.IsTouched(h) })
+}
+
+// Whole reports whether a host runs all that it is to run, but for pods.
+func (c *Cluster) Whole(host string) bool {
+	h, f := c.Host(host), c.FactsOf(host)
+	for service, wanted := range map[string]bool{
+		"kubelet": c.IsNode(host), c.mark("kubelet"): c.IsNode(host), "kube-apiserver": h.Is(v1alpha1.RoleMaster), "etcd": h.Is(v1alpha1.RoleEtcd) && !c.ExternalEtcd(),
+		plugin.VIPOf(c.Spec).Unit: c.Balances(h), plugin.RegistryOf(c.Spec).Unit: h.Is(v1alpha1.RoleRegistry),
+	} {
+		if wanted && !f.Runs(service) {
+			return false
+		}
+	}
+	return true
 }
 
 // formerly returns the hosts that have something, of those that are not to have it any more, the ones that leave last.
@@ -98,7 +113,8 @@ func (c *Cluster) MemberOf(host string) EtcdMember {
 }
 
 // SplitEtcd tells the hosts that are to have a member of etcd and run none apart: those whose members start together, as they were made
-// together, and those that join the members that there are, one after the other. The rest run.
+// together, and those that join the members that there are, one after the other. The rest run. Where a cluster was made to its end, and none of its members
+// answers, nobody knows which of both a host without data is, and it is an error: those that wrongly began together would be another, empty etcd.
 func (c *Cluster) SplitEtcd() (together, joining, live []string) {
 	fresh, live := c.Split("etcd", c.Etcd())
 	known := slices.ContainsFunc(c.Observed.Members, func(m EtcdMember) bool { return m.ID != 0 })
@@ -110,6 +126,10 @@ func (c *Cluster) SplitEtcd() (together, joining, live []string) {
 			joining = append(joining, h)
 		}
 	}
+	if unknown := slices.DeleteFunc(slices.Clone(together), c.hasEtcdData); !known && c.Complete && unknown != nil && slices.ContainsFunc(append(c.All(), c.Leavers()...), c.mayHaveEtcdData) {
+		err := fmt.Errorf("no member of etcd answers: whether %s are to join it cannot be found out", strings.Join(unknown, ", "))
+		c.Check(fault.Advise(err, "see why on the hosts that have its data: journalctl -u etcd; or take the new hosts out of the configuration until it runs"))
+	}
 	slices.SortStableFunc(joining, func(a, b string) int { return cmp.Compare(c.joins(b), c.joins(a)) })
 	return together, joining, live
 }
@@ -120,6 +140,11 @@ func (c *Cluster) joins(host string) int {
 		return 1
 	}
 	return 0
+}
+
+// mayHaveEtcdData is hasEtcdData of a host that may be out of reach, or is to have no member any more.
+func (c *Cluster) mayHaveEtcdData(host string) bool {
+	return slices.Contains(c.missing, host) && c.Host(host).Is(v1alpha1.RoleEtcd) || c.hasEtcdData(host)
 }
 
 func (c *Cluster) hasEtcdData(host string) bool {
@@ -162,7 +187,7 @@ func (c *Cluster) KeepsMajority() error {
 	healthy, total = healthy+len(joining), total+len(joining)
 	for _, h := range leave {
 		m := c.MemberOf(h)
-		if m.ID == 0 || m.Learner {
+		if m.ID == 0 || m.Learner || slices.ContainsFunc(lost, func(l EtcdMember) bool { return l.ID == m.ID }) { // it went with those that are lost
 			continue
 		}
 		if total--; m.Healthy {

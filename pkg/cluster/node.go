@@ -114,6 +114,9 @@ func (c *Cluster) Kubeconfig(user string, spec pki.Spec) secret.Secret {
 	return conf
 }
 
+// AdminConf is the file of AdminConfig, in the cluster's directory.
+const AdminConf = "admin.conf"
+
 // AdminConfig is the administrator's kubeconfig for the control machine, which
 // does not know the name of the endpoint: it reaches the virtual address, or the first
 // master that is not left out.
@@ -165,24 +168,33 @@ func days(n int) time.Duration { return time.Duration(n) * 24 * time.Hour }
 
 // Images are the images that a node must have before anything is started on it.
 func (c *Cluster) Images(node string) []string {
-	names := append([]string{"pause", "coredns"}, parts(plugin.NetworkOf(c.Spec).Plugin)...)
-	if c.Kubeadm() {
-		names = append(names, "kube-proxy")
-	}
+	names := c.nodeImages(node)
 	if c.Kubeadm() && c.Host(node).Is(v1alpha1.RoleMaster) {
 		names = append(names, "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 		if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm {
 			names = append(names, "etcd")
 		}
 	}
+	for i, n := range names {
+		names[i] = c.Image(n)
+	}
+	return names
+}
+
+// nodeImages are the components of which a node needs the images, but for those of the control plane.
+func (c *Cluster) nodeImages(node string) []string {
+	if c.HoldsNodes() {
+		return nil
+	}
+	names := append([]string{"pause", "coredns"}, parts(plugin.NetworkOf(c.Spec).Plugin)...)
+	if c.Kubeadm() {
+		names = append(names, "kube-proxy")
+	}
 	if vip := plugin.VIPOf(c.Spec); vip.Pod && c.Host(node).Is(vip.Role) {
 		names = append(names, parts(vip.Plugin)...)
 	}
 	if c.Kubeadm() && c.Balancer() == v1alpha1.BalancerInternal && !c.Host(node).Is(v1alpha1.RoleMaster) {
 		names = append(names, parts(plugin.ProxyOf(c.Spec).Plugin)...)
-	}
-	for i, n := range names {
-		names[i] = c.Image(n)
 	}
 	return names
 }
@@ -278,10 +290,14 @@ func (c *Cluster) Components(host string) []string {
 			all = append(all, names...)
 		}
 	}
-	add(node, parts(plugin.RuntimeOf(c.Spec).Plugin)...)
-	add(node, "kubelet")
-	add(node && c.Kubeadm(), "kubeadm")
-	add(node && !c.Kubeadm(), "kube-proxy")
+	if holds := c.HoldsNodes(); !holds {
+		add(node, parts(plugin.RuntimeOf(c.Spec).Plugin)...)
+		add(node, "kubelet")
+		add(node && !c.Kubeadm(), "kube-proxy")
+		add(node && c.Kubeadm(), "kubeadm")
+	} else {
+		add(master && c.Kubeadm(), "kubeadm")
+	}
 	add(master && !c.Kubeadm(), "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 	add(master, "kubectl")
 	add(h.Is(v1alpha1.RoleEtcd) && c.Spec.Etcd.Type == v1alpha1.TypeKubexm, "etcd")

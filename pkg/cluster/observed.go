@@ -3,7 +3,6 @@ package cluster
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
 	"net"
 	"slices"
 	"strconv"
@@ -118,6 +117,18 @@ func (o Observed) AnyAPI() (hosts []string) {
 		}
 	}
 	return hosts
+}
+
+// Of is what was observed of a configuration that may not have all hosts: the members of others have none.
+func (o Observed) Of(hosts []string) Observed {
+	o.Members, o.API = slices.Clone(o.Members), slices.Clone(o.API)
+	for i, m := range o.Members {
+		if !slices.Contains(hosts, m.Host) {
+			o.Members[i].Host = ""
+		}
+	}
+	o.API = slices.DeleteFunc(o.API, func(a APIServer) bool { return !slices.Contains(hosts, a.Host) })
+	return o
 }
 
 // Quorum returns how many of etcd's members that vote are healthy, and how many vote.
@@ -348,9 +359,14 @@ func (c *Cluster) Lives() bool {
 
 // EtcdAccess is how kubexm reaches the member of etcd on a host, from any host of the control plane: kubexm's own
 // and kubeadm's have the same authority and serve clients at the same port. kubexm has a short-lived certificate of its own.
+// One that is alone, and whose host gets another address, does not listen there yet.
 func (c *Cluster) EtcdAccess(host string) etcd.Access {
+	at := etcdURL(c.IP(host))
+	if slices.Contains(c.Moving, host) {
+		at = etcdURL("127.0.0.1")
+	}
 	return etcd.Access{
-		Endpoint: fmt.Sprintf("https://%s", net.JoinHostPort(c.IP(host), "2379")),
+		Endpoint: at,
 		TLS: func() (*tls.Config, error) {
 			trusted, err := c.Certs.Trust(pki.Etcd)
 			if err != nil {
@@ -373,10 +389,12 @@ func (c *Cluster) EtcdURLs() (urls []string) {
 		return c.Spec.Etcd.External.Endpoints
 	}
 	for _, h := range c.All(v1alpha1.RoleEtcd) {
-		urls = append(urls, c.EtcdAccess(h).Endpoint)
+		urls = append(urls, etcdURL(c.IP(h)))
 	}
 	return urls
 }
+
+func etcdURL(ip string) string { return "https://" + net.JoinHostPort(ip, "2379") }
 
 // PeerURL is where the member of etcd on a host serves the others.
 func (c *Cluster) PeerURL(host string) string {

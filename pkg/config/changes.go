@@ -142,13 +142,36 @@ func (d *differ) hosts(was, is map[string]any, gone Policy) {
 			first := len(d.all)
 			d.fields(t, path, before, now, Policy{})
 			for i := range d.all[first:] {
-				if c := &d.all[first+i]; c.Field == path+".roles" {
+				switch c := &d.all[first+i]; c.Field {
+				case path + ".roles":
 					c.Policy = roles(before["roles"], now["roles"])
+				case path + ".internalAddress":
+					c.Policy = moving(d.host, was, is)
 				}
 			}
 		}
 	}
 	d.host = ""
+}
+
+// moving is the policy on another address of a host: masters and members of etcd begin anew, if there are others that stay meanwhile, or that join.
+func moving(host string, was, is map[string]any) Policy {
+	has := func(hosts map[string]any, name string, role v1alpha1.Role) bool {
+		h, _ := object(hosts[name])
+		all, _ := h["roles"].([]any)
+		return slices.Contains(all, any(string(role)))
+	}
+	for _, other := range bothKeys(was, is) {
+		for _, role := range []v1alpha1.Role{v1alpha1.RoleMaster, v1alpha1.RoleEtcd} {
+			if other != host && has(was, host, role) && (has(was, other, role) || has(is, other, role)) {
+				return Policy{Way: Rejoin}
+			}
+		}
+	}
+	if has(was, host, v1alpha1.RoleEtcd) && !has(was, host, v1alpha1.RoleMaster) { // the API servers would not find it
+		return Policy{Way: Rejoin}
+	}
+	return Policy{Way: Restart}
 }
 
 // joining is the policy on a new host: masters and members of etcd come one by one.
@@ -157,25 +180,18 @@ func joining(is any) Policy {
 }
 
 // roles is the policy on a change of a host's roles: the registry may come and go without a procedure, and so may those of others. A host
-// that stays a node does not become a master, or is one no more.
+// that becomes a master, is one no more, or is no node any more, begins anew.
 func roles(was, is any, others ...v1alpha1.Role) Policy {
 	before, _ := was.([]any)
 	now, _ := is.([]any)
+	has := func(list []any, role v1alpha1.Role) bool { return slices.Contains(list, any(string(role))) }
 	p := Policy{Way: Converge}
-	if node := string(v1alpha1.RoleWorker); slices.Contains(before, any(node)) && !slices.Contains(now, any(node)) && !slices.Contains(now, any(string(v1alpha1.RoleMaster))) {
-		return Policy{
-			Way: Refuse, Why: "a machine that is part of the cluster cannot end to be a node in place yet", WayOut: "remove the host, and add it again with its new roles",
-		}
-	}
 	for _, r := range slices.Concat(before, now) {
 		role := v1alpha1.Role(text(r))
-		switch changed := slices.Contains(before, r) != slices.Contains(now, r); {
+		switch changed := has(before, role) != has(now, role); {
 		case !changed || role == v1alpha1.RoleRegistry || slices.Contains(others, role):
-		case role == v1alpha1.RoleMaster && len(before) > 0:
-			return Policy{
-				Way: Refuse, Why: "a machine that is part of the cluster cannot become a master, or end to be one, in place yet",
-				WayOut: "remove the host, and add it again with its new roles",
-			}
+		case len(before) > 0 && (role == v1alpha1.RoleMaster || role == v1alpha1.RoleWorker && has(before, role) && !has(now, v1alpha1.RoleMaster)):
+			return Policy{Way: Rejoin}
 		default:
 			p.Way = Procedure
 		}
@@ -184,6 +200,9 @@ func roles(was, is any, others ...v1alpha1.Role) Policy {
 }
 
 func (d *differ) leaf(path, was, is string, p Policy) {
+	if other, ok := releasing(path, was, is); ok {
+		p = other
+	}
 	if (was == "" || is == "") && p.Way == Refuse { // it is made or taken away with what it is for, not changed
 		p = Policy{Way: Converge, Erased: p.Erased}
 	}

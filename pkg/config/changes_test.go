@@ -94,9 +94,9 @@ func TestChanges(t *testing.T) {
 		"a label":         {"{example.com/rack: a}", "{}", "spec.hosts[node2].labels[example.com/rack]: a -> (none) (converge)\n"},
 		"a taint": {"taints: [{key: a,", "taints: [{key: b,", `spec.hosts[node2].taints: [{"effect":"NoSchedule","key":"a"}] -> ` +
 			`[{"effect":"NoSchedule","key":"b"}] (converge)` + "\n"},
-		"an address": {"192.0.2.2,", "192.0.2.2, internalAddress: 10.0.0.2,", "spec.hosts[node2].internalAddress: 192.0.2.2 -> 10.0.0.2 (refuse)\n"},
+		"an address": {"192.0.2.2,", "192.0.2.2, internalAddress: 10.0.0.2,", "spec.hosts[node2].internalAddress: 192.0.2.2 -> 10.0.0.2 (restart)\n"},
 		"a role":     {"[worker]", "[worker, etcd]", `spec.hosts[node2].roles: ["worker"] -> ["etcd","worker"] (procedure)` + "\n"},
-		"a master": {"[worker]", "[master]", `spec.hosts[node2].roles: ["worker"] -> ["master"] (refuse)` + "\nspec.loadBalancer.enabled: false -> true (procedure)\n" +
+		"a master": {"[worker]", "[master]", `spec.hosts[node2].roles: ["worker"] -> ["master"] (rejoin)` + "\nspec.loadBalancer.enabled: false -> true (procedure)\n" +
 			"spec.loadBalancer.mode: (none) -> internal (procedure)\nspec.loadBalancer.internal.type: (none) -> haproxy (procedure)\n"},
 		"by a group":   {"  kubernetes:", "  roleGroups: {worker: [node2]}\n  kubernetes:", `spec.roleGroups.worker: (none) -> ["node2"] (none)` + "\n"},
 		"a new worker": {"  kubernetes:\n", fmt.Sprintf(node3, "worker"), `spec.hosts[node3]: (none) -> ["worker"] (converge)` + "\n"},

@@ -142,11 +142,16 @@ func appendSum(sums []byte, root, path string) ([]byte, error) {
 	return fmt.Appendf(sums, "%x %s\n", h.Sum(nil), name), err
 }
 
-// Recorded reads a configuration that Resolved wrote. Its secrets are not those of the file.
+// Recorded reads a configuration that Resolved wrote, which was valid then. Its secrets are not those of the file, and stand beside where they came from.
 func Recorded(text []byte) (*v1alpha1.Cluster, error) {
 	if i := bytes.Index(text, []byte("\ncontents:")); i >= 0 {
 		text = text[:i+1]
 	}
-	c, _, err := Parse("the recorded configuration", text)
-	return c, err
+	c, d := decode(text)
+	if len(d.errs) > 0 {
+		return nil, fmt.Errorf("the recorded configuration: %w", d.errs)
+	}
+	c.Origin = v1alpha1.Origin{File: "the recorded configuration", Text: text, Lines: d.lines}
+	Default(c)
+	return c, nil
 }

@@ -62,14 +62,18 @@ func Default(c *v1alpha1.Cluster) {
 
 func defaultVersions(s *v1alpha1.Spec) {
 	s.Kubernetes.Version = withV(cmp.Or(s.Kubernetes.Version, DefaultKubernetes()))
-	v := VersionsFor(s.Kubernetes.Version)
-	etcd := v.Etcd
-	if s.Etcd.Type == v1alpha1.TypeKubeadm {
-		etcd = v.EtcdImage
-	}
 	if s.Etcd.Type != v1alpha1.TypeExternal {
-		s.Etcd.Version = withV(cmp.Or(s.Etcd.Version, etcd))
+		s.Etcd.Version = withV(cmp.Or(s.Etcd.Version, etcdFor(s)))
 	}
+}
+
+// etcdFor is the version of etcd that goes with that of Kubernetes.
+func etcdFor(s *v1alpha1.Spec) string {
+	v := VersionsFor(s.Kubernetes.Version)
+	if s.Etcd.Type == v1alpha1.TypeKubeadm {
+		return v.EtcdImage
+	}
+	return v.Etcd
 }
 
 func defaultLoadBalancer(s *v1alpha1.Spec) {

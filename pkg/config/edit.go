@@ -7,6 +7,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/util/fault"
@@ -18,6 +19,7 @@ type Edit struct {
 	Remove []string                   // that go
 	Roles  map[string][]v1alpha1.Role // by host: all that it has from now on
 	Move   map[string]Addresses       // by host
+	Set    map[string]string          // by field, which is a text and in no list, like spec.kubernetes.version
 }
 
 // Addresses are new ones of a host; empty: as before. A host without an internalAddress of its own is reached by
@@ -115,6 +117,7 @@ func (e Edit) check(s *v1alpha1.Spec) error {
 		}
 		adds = append(adds, h.Name)
 	}
+	errs = append(errs, e.unknown()...)
 	there := func(name string) {
 		if !slices.Contains(known, name) {
 			fail(name, "no such host", Nearest(name, known))
@@ -141,6 +144,16 @@ func (e Edit) check(s *v1alpha1.Spec) error {
 		return errs
 	}
 	return nil
+}
+
+// unknown are the fields to be set that there are not.
+func (e Edit) unknown() (errs Errors) {
+	for _, field := range slices.Sorted(maps.Keys(e.Set)) {
+		if !setField(&v1alpha1.Cluster{}, strings.Split(field, "."), "") {
+			errs = append(errs, Error{Path: field, Msg: "no such field"})
+		}
+	}
+	return errs
 }
 
 // editing makes an edit in steps, each of which is a change of one place.
@@ -180,6 +193,11 @@ func (t *editing) edit(e Edit) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Roles)) {
 		if err := t.roles(name, t.written(e.Roles[name]), groups(&t.Spec, name)); err != nil {
+			return err
+		}
+	}
+	for _, field := range slices.Sorted(maps.Keys(e.Set)) {
+		if err := t.do(field, func() []cut { return t.write(strings.Split(field, "."), e.Set[field]) }); err != nil {
 			return err
 		}
 	}

@@ -45,6 +45,7 @@ var edits = []struct {
 	{"other roles", Edit{Roles: byHost{"node1": {"master"}, "node2": {"loadbalancer"}, "node3": {"worker"}}}},
 	{"no roles", Edit{Roles: byHost{"node3": nil}}},
 	{"move", Edit{Move: map[string]Addresses{"node1": {Address: "198.51.100.1"}, "node2": {"198.51.100.2", "10.0.0.2"}, "node3": {Internal: "10.0.0.3"}}}},
+	{"set", Edit{Set: map[string]string{"spec.kubernetes.version": "v1.37.1", "spec.etcd.version": "v3.7.1", "spec.network.flannel.version": "v0.28.9"}}},
 }
 
 func TestEdit(t *testing.T) {
@@ -220,7 +221,7 @@ func checkEdit(t *testing.T, text, out []byte, e Edit) {
 	if len(e.Remove) == 0 && !remains(text, out) {
 		t.Error("something is lost")
 	}
-	if len(e.Add) == 0 && !remains(out, text) {
+	if len(e.Add)+len(e.Set) == 0 && !remains(out, text) {
 		t.Error("something has come")
 	}
 }

@@ -23,6 +23,9 @@ func (e Edit) verify(was, is *v1alpha1.Cluster, alias int) error {
 		tidy(&is.Spec.Hosts[i])
 	}
 	before := strangers(&was.Spec, slices.Concat(was.Spec.Hosts, is.Spec.Hosts))
+	for field, value := range e.Set {
+		setField(was, strings.Split(field, "."), value)
+	}
 	same := reflect.DeepEqual(want, is.Spec.Hosts) && reflect.DeepEqual(before, strangers(&is.Spec, is.Spec.Hosts))
 	was.Spec.Hosts, is.Spec.Hosts = nil, nil
 	was.Spec.RoleGroups, is.Spec.RoleGroups = v1alpha1.RoleGroups{}, v1alpha1.RoleGroups{}
@@ -127,6 +130,9 @@ func (e Edit) byHand() string {
 			list = map[bool]string{true: "the roles ", false: list + ", "}[i == 0] + string(r)
 		}
 		do = append(do, fmt.Sprintf("give host %s %s, in its roles and in spec.roleGroups", name, list))
+	}
+	for _, field := range slices.Sorted(maps.Keys(e.Set)) {
+		do = append(do, "write "+field+": "+e.Set[field])
 	}
 	if len(e.Remove) > 0 {
 		do = append(do, "take "+strings.Join(e.Remove, ", ")+" out of spec.hosts and spec.roleGroups")

@@ -14,7 +14,7 @@ import (
 )
 
 // flagTables say which flags programs take: a file for each program and minor version, written by hack/flags.sh, of lines
-// "PROGRAM FLAG TYPE", and for each minor version of Kubernetes the feature gates that its programs list.
+// "PROGRAM FLAG TYPE", and for each minor version of Kubernetes its feature gates, of which some are marked as unlisted, and its admission plugins.
 //
 //go:embed flags/*.txt
 var flagTables embed.FS
@@ -29,8 +29,8 @@ var tables = sync.OnceValue(func() map[string]map[string]string {
 		for line := range strings.Lines(string(text)) {
 			if w := strings.Fields(line); len(w) == 3 {
 				table[w[1]] = w[2]
-			} else if len(w) == 1 {
-				table[w[0]] = ""
+			} else {
+				table[w[0]] = strings.Join(w[1:], "")
 			}
 		}
 		all[strings.TrimSuffix(f.Name(), ".txt")] = table
@@ -90,22 +90,44 @@ func parses[T any](parse func(string) (T, error)) func(string) bool {
 	return func(s string) bool { _, err := parse(s); return err == nil }
 }
 
-// checkFeatureGates warns of gates that are not listed: one that is GA does nothing, one that does not exist keeps programs from starting.
+// checkFeatureGates refuses gates that there are not: programs would not start. Those that are not listed any more do nothing.
 func (k *checker) checkFeatureGates() {
 	known, exact := table("gates", k.Kubernetes.Version)
 	for _, gate := range slices.Sorted(maps.Keys(k.Kubernetes.FeatureGates)) {
-		if _, found := known[gate]; found {
-			continue
+		at := fmt.Sprintf("spec.kubernetes.featureGates[%s]", gate)
+		kind, found := known[gate]
+		switch {
+		case !featureGate.MatchString(gate):
+			k.fail(at, gate, "is not the name of a feature gate")
+		case !found:
+			k.unknown(at, "", "gate", gate, known, exact)
+		case kind == "unlisted" && exact:
+			k.warn(at, "", "Kubernetes %s does not list this gate any more, as those that have become GA; leave it out", minorOf(k.Kubernetes.Version))
 		}
-		if !exact {
-			k.warn(fmt.Sprintf("spec.kubernetes.featureGates[%s]", gate), "",
-				"may not be a gate of Kubernetes %s, which keeps programs from starting; kubexm does not know the gates of that version", minorOf(k.Kubernetes.Version))
-			continue
-		}
-		e := Error{
-			Path: fmt.Sprintf("spec.kubernetes.featureGates[%s]", gate), Suggestion: Nearest(gate, slices.Sorted(maps.Keys(known))),
-			Msg: fmt.Sprintf("not among the gates that Kubernetes %s lists: it does nothing if it has become GA, and keeps programs from starting if there is none of that name", minorOf(k.Kubernetes.Version)),
-		}
-		k.warnings = append(k.warnings, e)
 	}
+}
+
+// checkAdmission refuses admission plugins that there are not.
+func (k *checker) checkAdmission() {
+	known, exact := table("admission", k.Kubernetes.Version)
+	args := k.Kubernetes.APIServer.ExtraArgs
+	for _, flag := range slices.Sorted(maps.Keys(args)) {
+		if !slices.Contains([]string{"enable-admission-plugins", "disable-admission-plugins", "admission-control"}, Dashed(flag)) || args[flag] == "" {
+			continue
+		}
+		for name := range strings.SplitSeq(args[flag], ",") {
+			if _, found := known[name]; !found {
+				k.unknown(fmt.Sprintf("spec.kubernetes.apiServer.extraArgs[%s]", flag), name, "admission plugin", name, known, exact)
+			}
+		}
+	}
+}
+
+// unknown refuses a name that Kubernetes does not know, as its programs would not start. Of a version whose names are not known it only warns.
+func (k *checker) unknown(at, value, what, name string, known map[string]string, exact bool) {
+	if !exact {
+		k.warn(at, value, "may be no %s of Kubernetes %s, which keeps programs from starting; kubexm does not know those of that version", what, minorOf(k.Kubernetes.Version))
+		return
+	}
+	k.lately(Error{Path: at, Value: value, Msg: fmt.Sprintf("Kubernetes %s has no such %s, and would not start", minorOf(k.Kubernetes.Version), what), Suggestion: Nearest(name, slices.Sorted(maps.Keys(known)))})
 }

@@ -44,7 +44,7 @@ func before(field func(*v1alpha1.Spec) *string, v string) func(*v1alpha1.Spec) (
 }
 
 func etcdAhead(s *v1alpha1.Spec) (string, bool) {
-	return s.Etcd.Version, minor(s.Etcd.Version) > minor(VersionsFor(s.Kubernetes.Version).Etcd)
+	return s.Etcd.Version, Minor(s.Etcd.Version) > Minor(VersionsFor(s.Kubernetes.Version).Etcd)
 }
 
 func proxyMode(mode string) func(*v1alpha1.Spec) (string, bool) {

@@ -77,7 +77,7 @@ func parse(file string, data []byte, exposed, recorded bool) (c *v1alpha1.Cluste
 	c, d := decode(data)
 	errs := d.errs
 	if c != nil {
-		c.Origin = v1alpha1.Origin{File: file, Lines: d.lines}
+		c.Origin = v1alpha1.Origin{File: file, Text: data, Lines: d.lines}
 		Default(c)
 		broken, odd := Validate(c)
 		if path := plainSecret(c); exposed && path != "" {

@@ -16,6 +16,7 @@ const (
 	Restart   Way = "restart"   // what reads the field restarts, one machine at a time where it has a quorum or an endpoint
 	Roll      Way = "roll"      // nodes are drained one by one
 	Procedure Way = "procedure" // by a procedure of its own, like that of another load balancer
+	Rejoin    Way = "rejoin"    // the host leaves the cluster, and joins it again
 	Refuse    Way = "refuse"    // not at all
 )
 
@@ -26,6 +27,7 @@ var meanings = map[Way]string{
 	Restart:   "services that read it are restarted, one machine at a time",
 	Roll:      "nodes are drained and changed one by one",
 	Procedure: "by its own procedure, step by step",
+	Rejoin:    "the host is drained, leaves the cluster, is cleaned, and joins again",
 	Refuse:    "not possible",
 }
 

@@ -48,7 +48,7 @@ func (k *checker) typed(path string, given map[string]any, empty func() any) {
 
 // unknownField refuses a field that there is not; where Kubernetes is newer than what kubexm knows, it may be a new one.
 func (k *checker) unknownField(path, at, key string, of any, why error) {
-	if minor(k.Kubernetes.Version) > minor(newestKnown) {
+	if Minor(k.Kubernetes.Version) > Minor(newestKnown) {
 		k.warn(at, "", "not known to Kubernetes %s, the newest whose fields kubexm knows: %v", newestKnown, why)
 		return
 	}

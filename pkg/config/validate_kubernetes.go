@@ -62,12 +62,12 @@ func (k *checker) checkMinor(now Versions) {
 	case err != nil:
 	case p.Major() != 1:
 		k.fail(path, k.Kubernetes.Version, "there is no such Kubernetes version; the newest known is %s", DefaultKubernetes())
-	case p.Minor() < minor(oldest):
+	case int(p.Minor()) < Minor(oldest):
 		k.errs = append(k.errs, Error{
 			Path: path, Value: k.Kubernetes.Version,
-			Msg: fmt.Sprintf("too old; 1.%d and newer are supported", minor(oldest)), Suggestion: oldest,
+			Msg: fmt.Sprintf("too old; 1.%d and newer are supported", Minor(oldest)), Suggestion: oldest,
 		})
-	case p.Minor() != minor(now.Kubernetes) || !now.Tested:
+	case int(p.Minor()) != Minor(now.Kubernetes) || !now.Tested:
 		k.warn(path, k.Kubernetes.Version, "not tested with this kubexm; tested: %s", strings.Join(testedMinors(), ", "))
 	case p.PreRelease() != "":
 		k.warn(path, k.Kubernetes.Version, "is a pre-release, which is not for production; the newest known release is %s", now.Kubernetes)
@@ -80,7 +80,7 @@ func testedMinors() []string {
 	var all []string
 	for _, v := range versions {
 		if v.Tested {
-			all = append(all, fmt.Sprintf("1.%d", minor(v.Kubernetes)))
+			all = append(all, fmt.Sprintf("1.%d", Minor(v.Kubernetes)))
 		}
 	}
 	return all
@@ -98,11 +98,6 @@ func (k *checker) checkKubernetes() {
 	k.checkVolumes(at+".apiServer.extraVolumes", k.Kubernetes.APIServer.ExtraVolumes)
 	k.checkVolumes(at+".controllerManager.extraVolumes", k.Kubernetes.ControllerManager.ExtraVolumes)
 	k.checkVolumes(at+".scheduler.extraVolumes", k.Kubernetes.Scheduler.ExtraVolumes)
-	for name := range k.Kubernetes.FeatureGates {
-		if !featureGate.MatchString(name) {
-			k.fail(fmt.Sprintf("%s.featureGates[%s]", at, name), name, "is not the name of a feature gate")
-		}
-	}
 }
 
 // checkVolumes checks what the static pod of a program is to see.

@@ -48,7 +48,8 @@ type Engine struct {
 	Stop      <-chan struct{} // closed: let what runs finish, start nothing more but what is left of scopes for hosts that have changed in them, and Finally; nil: never
 	DryRun    bool            // only look
 	Rollback  Rollback
-	LookAhead bool // precheck all nodes side by side but those around scopes, and run only those that differ or come after a change
+	LookAhead bool             // precheck all nodes side by side but those around scopes, and run only those that differ or come after a change
+	Right     map[plan.ID]bool // nodes that a look has just found right: they are looked at again only after a change
 	// Impatient marks the context of a look ahead, at what may not be there yet. nil: not at all.
 	Impatient func(context.Context) context.Context
 	Limits    Limits
@@ -136,6 +137,7 @@ type result struct {
 	i       int
 	out     outcome // of a node
 	changed bool    // so may have been its host
+	apart   bool    // but in nothing that others look at
 	looked  *found  // of a look
 	undone  *unit   // of a rollback
 }
@@ -175,7 +177,11 @@ func (r *run) prepare() error {
 			r.tolerant[n.Task] = r.tolerant[n.Task] || n.MaxFailures > 0
 		default:
 			r.sum.Total++
-			if r.LookAhead && !r.around(i) {
+			switch {
+			case r.around(i):
+			case r.Right[n.ID]:
+				st.look.stage = seen
+			case r.LookAhead:
 				r.lanes[ahead].ready = append(r.lanes[ahead].ready, i)
 			}
 		}
@@ -245,7 +251,7 @@ func (r *run) take(ctx context.Context, d result) {
 		r.release(r.slots(d.i))
 		r.nodes[d.i].out = d.out
 		if d.changed {
-			r.change(d.i)
+			r.change(d.i, d.apart)
 		}
 		if !r.held(ctx, d.i) {
 			r.ended(d.i)

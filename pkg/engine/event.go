@@ -43,6 +43,8 @@ type Event struct {
 	Error    string        `json:"error,omitempty"`
 	Advice   string        `json:"advice,omitempty"`
 	Missed   int           `json:"missed,omitempty"` // events before this one that a slow Subscriber did not get
+
+	apart bool // see step.Change
 }
 
 // Summary counts how nodes ended.

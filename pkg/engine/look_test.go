@@ -72,6 +72,21 @@ func TestLookIsOldAfterAChange(t *testing.T) {
 	}
 }
 
+// TestSeenBefore has a look before the run, after which nothing is looked at again but what comes after a change that is not apart.
+func TestSeenBefore(t *testing.T) {
+	for apart, looks := range map[bool]int{true: 1, false: 3} {
+		bubble(t, func(t *testing.T) {
+			w := newWorld("2@a", "3@a")
+			e := engine.Engine{LookAhead: true, Right: map[plan.ID]bool{"p/t/2@a": true, "p/t/3@a": true}}
+			r := run(t.Context(), t, e, task("t", []string{"a"}, gets{Name: "1", In: w, Apart: apart}, gets{Name: "2", In: w}, gets{Name: "3", In: w}))
+			r.expect(t, map[string]string{"t/1@a": "changed", "t/2@a": "ok", "t/3@a": "ok"})
+			if got := w.looks["1@a"] + w.looks["2@a"] + w.looks["3@a"]; got != looks {
+				t.Errorf("apart %t: %d looks, want %d", apart, got, looks)
+			}
+		})
+	}
+}
+
 // TestRestartsAreTold has every way to a change tell what it restarts.
 func TestRestartsAreTold(t *testing.T) {
 	for _, ahead := range []bool{false, true} {

@@ -25,7 +25,7 @@ type job struct {
 }
 
 // node runs one node to its end and reports it. It also reports whether its host may be another than before.
-func (r *run) node(ctx context.Context, j job) (out outcome, changed bool) {
+func (r *run) node(ctx context.Context, j job) result {
 	defer r.Limits.hold(ctx)()
 	n, begin := j.Node, time.Now()
 	r.emit(n, Event{Status: Started})
@@ -48,7 +48,7 @@ func (r *run) node(ctx context.Context, j job) (out outcome, changed bool) {
 	ev.Duration = time.Since(begin)
 	if err == nil {
 		r.emit(n, ev)
-		return good, ev.Status != OK || try > 0 // an earlier try may have changed something
+		return result{out: good, changed: ev.Status != OK || try > 0, apart: ev.apart && try == 0} // an earlier try may have changed something
 	}
 	ev.Status, ev.Error, ev.Advice = Failed, err.Error(), fault.Advice(err)
 	r.emit(n, ev)
@@ -56,7 +56,7 @@ func (r *run) node(ctx context.Context, j job) (out outcome, changed bool) {
 	if j.undo && (r.Rollback == RollbackHost || r.tolerant[n.Task]) && ctx.Err() == nil {
 		r.rollBack(ctx, j.key, n.Subject())
 	}
-	return bad, true
+	return result{out: bad, changed: true}
 }
 
 func (r *run) failed(n *plan.Node, err error) {
@@ -92,7 +92,7 @@ func (r *run) try(ctx context.Context, j job, timeout time.Duration) (ev Event, 
 	if c == nil {
 		return Event{Status: OK}, nil
 	}
-	ev = Event{Status: Changed, Diff: c.Diff, Restarts: c.Restarts}
+	ev = Event{Status: Changed, Diff: c.Diff, Restarts: c.Restarts, apart: c.Apart}
 	if r.DryRun {
 		ev.Status = Pending
 		return ev, nil

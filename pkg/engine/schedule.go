@@ -135,8 +135,9 @@ func (r *run) launch(ctx context.Context, i int) {
 	}
 	st.look.stage = taken
 	go func() {
-		out, changed := r.node(ctx, j)
-		r.done <- result{i: i, out: out, changed: changed}
+		d := r.node(ctx, j)
+		d.i = i
+		r.done <- d
 	}()
 }
 

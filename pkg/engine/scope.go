@@ -94,10 +94,12 @@ func (r *run) enter(i int) {
 }
 
 // change notes a change of a node. Scopes have begun with it in whose part it stands: what is around that only waits, or makes room.
-func (r *run) change(i int) {
-	r.clock++
+func (r *run) change(i int, apart bool) {
 	n := &r.g.Nodes[i]
-	r.nodes[i].changed = r.clock
+	if !apart {
+		r.clock++
+		r.nodes[i].changed = r.clock
+	}
 	for role, s := n.Role, r.nodes[i].scope; s >= 0 && role == plan.RolePart; role, s = r.scopes[s].role, r.scopes[s].parent {
 		sc := &r.scopes[s]
 		if sc.changed == nil {

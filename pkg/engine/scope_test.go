@@ -42,6 +42,7 @@ type gets struct {
 	In   *world `json:"-"`
 	// Spoils is undone by a run of the step.
 	Spoils string
+	Apart  bool
 }
 
 func (g gets) String() string { return g.Name }
@@ -57,7 +58,7 @@ func (g gets) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 	if w.done[name] {
 		return nil, nil
 	}
-	return &step.Change{Diff: "+ " + name, Restarts: []string{name}, Verify: step.Verified, Run: func(ctx context.Context) error {
+	return &step.Change{Diff: "+ " + name, Restarts: []string{name}, Apart: g.Apart, Verify: step.Verified, Run: func(ctx context.Context) error {
 		if err := w.run(name, g.Spoils); err != nil {
 			return err
 		}

@@ -126,7 +126,7 @@ func (r *run) finish(i int, ev Event) {
 	r.emit(n, ev)
 	st.out = good
 	if ev.Status == Pending {
-		r.change(i)
+		r.change(i, false)
 	}
 	r.ended(i)
 }

@@ -209,9 +209,16 @@ func (v View) Member(endpoint, name string) *State {
 
 // ByPeer returns the member that the others reach at the URL; nil: there is none.
 func (v View) ByPeer(url string) *State {
+	return v.find(func(m Member) bool { return slices.Contains(m.PeerURLs, url) })
+}
+
+// ByID returns the member with the ID; nil: there is none.
+func (v View) ByID(id uint64) *State { return v.find(func(m Member) bool { return m.ID == id }) }
+
+func (v View) find(is func(Member) bool) *State {
 	for i := range v.Members {
-		if m := &v.Members[i]; slices.Contains(m.PeerURLs, url) {
-			return m
+		if is(v.Members[i].Member) {
+			return &v.Members[i]
 		}
 	}
 	return nil

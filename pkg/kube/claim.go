@@ -31,6 +31,9 @@ type HeldError struct{ Who string }
 
 func (e *HeldError) Error() string { return "the lease is held by " + e.Who }
 
+// Lease is the name of the one that whoever changes a cluster has, in kube-system.
+const Lease = "kubexm"
+
 const (
 	leaseCall   = 10 * time.Second // for one question about a lease to one server
 	leaseWatch  = time.Second      // from one look at another's lease to the next
@@ -61,6 +64,20 @@ func (l *Claim) other(is *coordinationv1.LeaseSpec) *HeldError {
 	return &HeldError{who}
 }
 
+// Claimant is who has the lease of a Claim, "" for nobody, and whether the next one takes it at once, as it was not renewed for so long.
+func Claimant(is *coordinationv1.LeaseSpec) (who string, gone bool) {
+	if is.HolderIdentity == nil {
+		return "", false
+	}
+	who, _ = holderOf(*is.HolderIdentity)
+	return who, new(Claim).outlived(is)
+}
+
+// outlived reports whether a lease was not renewed for twice its time by this machine's clock.
+func (l *Claim) outlived(is *coordinationv1.LeaseSpec) bool {
+	return is.RenewTime == nil || time.Since(is.RenewTime.Time) > 2*l.span(is)
+}
+
 // span is for how long a lease lasts after it was renewed.
 func (l *Claim) span(is *coordinationv1.LeaseSpec) time.Duration {
 	if is.LeaseDurationSeconds == nil {
@@ -80,7 +97,7 @@ func (c *Client) TakeLease(ctx context.Context, l *Claim, waiting func(who strin
 		switch {
 		case seen == nil:
 			seen, since = is, time.Now()
-			expired = is.RenewTime == nil || since.Sub(is.RenewTime.Time) > 2*l.span(is)
+			expired = l.outlived(is)
 		case equality.Semantic.DeepEqual(is, seen):
 			expired = expired || time.Since(since) > l.span(is)
 		default:

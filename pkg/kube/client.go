@@ -1,7 +1,8 @@
 // Package kube speaks to the API server of a cluster: it applies objects, shows
-// what applying them would change, and waits for what they promise. It reaches the
-// server through a dial function, normally that of the SSH connection to a master,
-// so that the control machine needs no route to the API.
+// what applying them would change, waits for what they promise, and finds what uses
+// APIs that a later version removes. It reaches the server through a dial function,
+// normally that of the SSH connection to a master, so that the control machine needs
+// no route to the API.
 //
 // Calls are repeated for a short, bounded time while the server is away or busy;
 // an error that remains is marked fault.Transient.

@@ -40,19 +40,31 @@ func (c *Client) Cordon(ctx context.Context, node string, cordoned bool) error {
 // Evictable returns the pods that Drain evicts from a node, as namespace/name. Those of DaemonSets, static ones and those that have
 // ended stay; pods that nothing would start elsewhere are an error, unless they may be lost.
 func (c *Client) Evictable(ctx context.Context, node string, lose bool) (names []string, err error) {
-	pods, err := c.evictable(ctx, node)
-	var lone []string
-	for _, p := range pods {
-		names = append(names, p.Namespace+"/"+p.Name)
-		if !lose && metav1.GetControllerOf(&p) == nil {
-			lone = append(lone, p.Namespace+"/"+p.Name)
-		}
-	}
-	if lone != nil {
+	names, lone, err := c.sorts(ctx, node)
+	if lone != nil && !lose {
 		err = fmt.Errorf("node %s cannot be drained: nothing would start these pods on another node: %s", node, strings.Join(lone, ", "))
 		return nil, fault.Advise(err, "move or delete them")
 	}
 	return names, err
+}
+
+// Lone returns those of these pods that nothing would start elsewhere.
+func (c *Client) Lone(ctx context.Context, node string) (names []string, err error) {
+	_, names, err = c.sorts(ctx, node)
+	return names, err
+}
+
+// sorts are the pods that Drain evicts from a node, and those of them without a controller.
+func (c *Client) sorts(ctx context.Context, node string) (all, lone []string, err error) {
+	pods, err := c.evictable(ctx, node)
+	for _, p := range pods {
+		name := p.Namespace + "/" + p.Name
+		all = append(all, name)
+		if metav1.GetControllerOf(&p) == nil {
+			lone = append(lone, name)
+		}
+	}
+	return all, lone, err
 }
 
 func (c *Client) evictable(ctx context.Context, node string) (pods []corev1.Pod, err error) {

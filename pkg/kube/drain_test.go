@@ -65,6 +65,9 @@ func TestDrain(t *testing.T) {
 	if _, err := c.Evictable(ctx, "node1", false); err == nil || !strings.Contains(err.Error(), "on another node: default/lone") {
 		t.Errorf("a pod without an owner: %v", err)
 	}
+	if names, err := c.Lone(ctx, "node1"); err != nil || !slices.Equal(names, []string{"default/lone"}) {
+		t.Errorf("pods without an owner: %v, %v", names, err)
+	}
 	server.Budget = func(string) bool { return false }
 	soon, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()

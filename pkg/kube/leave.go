@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,21 +12,22 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
-// Leavable says what would be lost, or would never end, if a node left the cluster: volumes that are on it alone, and pods that their
-// disruption budgets never let go. What a budget does not let go now, but may later, is waited for by Drain.
-func (c *Client) Leavable(ctx context.Context, node string) error {
-	volumes, err1 := c.localVolumes(ctx, node)
+// Leavable says what would be lost, or would never end, if a node left the cluster, together with others that leave: volumes that no node which stays
+// can use, and pods that their disruption budgets never let go. What a budget does not let go now, but may later, is waited for by Drain.
+func (c *Client) Leavable(ctx context.Context, node string, leaving []string) error {
+	volumes, err1 := c.localVolumes(ctx, node, leaving)
 	held, err2 := c.held(ctx, node)
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
 	var why []string
 	if volumes != nil {
-		why = append(why, "the data of these volumes is on it alone: "+strings.Join(volumes, ", "))
+		why = append(why, "no node that stays can use these volumes: "+strings.Join(volumes, ", "))
 	}
 	if held != nil {
 		why = append(why, "these disruption budgets let none of their pods go: "+strings.Join(held, ", "))
@@ -49,14 +51,24 @@ func (c *Client) PodsOf(ctx context.Context, node string) (names []string, err e
 // ForgetPods removes the pods of a node that is gone: nothing runs there that could end them. Kubernetes itself does so after 40 seconds
 // (k8s.io/kubernetes/pkg/controller/podgc), in which DaemonSets count them as missing.
 func (c *Client) ForgetPods(ctx context.Context, node string) error {
+	now := int64(0)
+	return c.deletePods(ctx, node, metav1.DeleteOptions{GracePeriodSeconds: &now}, func(corev1.Pod) bool { return true })
+}
+
+// ReplacePods deletes the pods of a node that have a label, for whoever manages them to make others.
+func (c *Client) ReplacePods(ctx context.Context, node, namespace, label, value string) error {
+	return c.deletePods(ctx, node, metav1.DeleteOptions{}, func(p corev1.Pod) bool { return p.Namespace == namespace && p.Labels[label] == value })
+}
+
+func (c *Client) deletePods(ctx context.Context, node string, how metav1.DeleteOptions, which func(corev1.Pod) bool) error {
 	pods, err := c.podsOn(ctx, node)
 	for _, p := range pods {
-		if err != nil {
-			break
+		if err != nil || !which(p) {
+			continue
 		}
 		err = c.retry(ctx, "removing "+p.Namespace+"/"+p.Name, func(ctx context.Context) error {
-			now := int64(0)
-			err := c.Typed.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &p.UID}})
+			how.Preconditions = &metav1.Preconditions{UID: &p.UID}
+			err := c.Typed.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, how)
 			if absent(err) || apierrors.IsConflict(err) {
 				return nil
 			}
@@ -66,16 +78,17 @@ func (c *Client) ForgetPods(ctx context.Context, node string) error {
 	return err
 }
 
-// localVolumes are the volumes in use that no other node has, each with its claim.
-func (c *Client) localVolumes(ctx context.Context, node string) (names []string, err error) {
+// localVolumes are the volumes in use that a node can use, and none that stays, each with its claim.
+func (c *Client) localVolumes(ctx context.Context, node string, leaving []string) (names []string, err error) {
 	err = c.retry(ctx, "listing volumes", func(ctx context.Context) error {
-		list, err := c.Typed.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
-		if err != nil {
+		volumes, err1 := c.Typed.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+		nodes, err2 := c.Typed.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		if err := cmp.Or(err1, err2); err != nil {
 			return err
 		}
 		names = nil
-		for _, v := range list.Items {
-			if v.Status.Phase == corev1.VolumeBound && v.Spec.ClaimRef != nil && onlyOn(v.Spec.NodeAffinity, node) {
+		for _, v := range volumes.Items {
+			if v.Status.Phase == corev1.VolumeBound && v.Spec.ClaimRef != nil && onlyOn(v.Spec.NodeAffinity, node, leaving, nodes.Items) {
 				names = append(names, fmt.Sprintf("%s (%s/%s)", v.Name, v.Spec.ClaimRef.Namespace, v.Spec.ClaimRef.Name))
 			}
 		}
@@ -85,19 +98,22 @@ func (c *Client) localVolumes(ctx context.Context, node string) (names []string,
 	return names, err
 }
 
-// onlyOn reports whether a volume can be used on one node alone: its affinity names it.
-func onlyOn(a *corev1.VolumeNodeAffinity, node string) bool {
+// onlyOn reports whether a volume can be used on a node, and on none that stays when others leave: drivers name nodes by labels of their own.
+func onlyOn(a *corev1.VolumeNodeAffinity, node string, leaving []string, nodes []corev1.Node) bool {
 	if a == nil || a.Required == nil {
 		return false
 	}
-	for _, t := range a.Required.NodeSelectorTerms {
-		for _, e := range slices.Concat(t.MatchExpressions, t.MatchFields) {
-			if named := e.Key == corev1.LabelHostname || e.Key == metav1.ObjectNameField; named && e.Operator == corev1.NodeSelectorOpIn && slices.Equal(e.Values, []string{node}) {
-				return true
-			}
+	selector, here := nodeaffinity.NewLazyErrorNodeSelector(a.Required), false
+	for _, n := range nodes {
+		if fits, err := selector.Match(&n); err != nil || !fits { // a term that cannot be read fits nowhere
+			continue
 		}
+		if n.Name != node && !slices.Contains(leaving, n.Name) {
+			return false
+		}
+		here = here || n.Name == node
 	}
-	return false
+	return here
 }
 
 // held are the disruption budgets of pods on a node that want all pods there are, now and whenever these are healthy.

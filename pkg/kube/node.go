@@ -137,3 +137,18 @@ func (m Marks) patch(node *corev1.Node) ([]byte, error) {
 	}
 	return strategicpatch.CreateTwoWayMergePatch(was, is, corev1.Node{})
 }
+
+// Nodes are all nodes, by their names.
+func (c *Client) Nodes(ctx context.Context) (all map[string]*corev1.Node, err error) {
+	err = c.retry(ctx, "listing nodes", func(ctx context.Context) error {
+		list, err := c.Typed.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		all = map[string]*corev1.Node{}
+		if err == nil {
+			for i := range list.Items {
+				all[list.Items[i].Name] = &list.Items[i]
+			}
+		}
+		return err
+	})
+	return all, err
+}

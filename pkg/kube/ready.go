@@ -21,6 +21,11 @@ func (c *Client) NodeNotReady(ctx context.Context, name string) (string, error) 
 	return c.missing(ctx, object("v1", "Node", name), nodeReady)
 }
 
+// NodeNotBack returns what WaitNodeBack would wait for, "" if nothing.
+func (c *Client) NodeNotBack(ctx context.Context, name, boot string) (string, error) {
+	return c.missing(ctx, object("v1", "Node", name), nodeBack(boot))
+}
+
 func (c *Client) missing(ctx context.Context, obj *unstructured.Unstructured, judge verdict) (string, error) {
 	live, err := c.Live(ctx, obj)
 	if err != nil {

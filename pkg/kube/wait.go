@@ -111,6 +111,23 @@ func (c *Client) WaitNodeReady(ctx context.Context, name string) error {
 	return c.wait(ctx, "waiting for node "+name+" to be Ready", object("v1", "Node", name), nodeReady)
 }
 
+// WaitNodeBack waits until a node is Ready in a boot of its machine. Until its kubelet reports, the API tells how it was before.
+func (c *Client) WaitNodeBack(ctx context.Context, name, boot string) error {
+	return c.wait(ctx, "waiting for node "+name+" to be Ready again", object("v1", "Node", name), nodeBack(boot))
+}
+
+func nodeBack(boot string) verdict {
+	return func(live *unstructured.Unstructured) (bool, string, error) {
+		ready, seen, err := nodeReady(live)
+		if live != nil && ready {
+			if is, _, _ := unstructured.NestedString(live.Object, "status", "nodeInfo", "bootID"); is != boot {
+				return false, "its kubelet has not reported since the machine has started", nil
+			}
+		}
+		return ready, seen, err
+	}
+}
+
 func nodeReady(live *unstructured.Unstructured) (bool, string, error) {
 	if live == nil {
 		return false, "its kubelet has not registered it", nil

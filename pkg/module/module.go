@@ -66,8 +66,8 @@ func LiveControlPlane(c *cluster.Cluster, downloads, pushed *plan.Gate) plan.Par
 	var begin, configure plan.Part = plan.Module{}, plan.Module{}
 	switch {
 	case c.Kubeadm():
-		begin = plan.Module{Parts: []plan.Part{Machines(c, fresh, downloads, pushed), control(task.KubeadmJoinMasters(c, fresh))}}
-		configure = control(task.KubeadmConfig(c, live))
+		begin = plan.Module{Parts: []plan.Part{Machines(c, fresh, downloads, pushed), plan.If(fresh != nil, control(task.KubeadmRecord(c), task.KubeadmJoinMasters(c, fresh)))}}
+		configure = control(downloads.Holds(task.KubeadmConfig(c, live)))
 	case fresh != nil:
 		begin = plan.Parallel{
 			control(
@@ -76,10 +76,17 @@ func LiveControlPlane(c *cluster.Cluster, downloads, pushed *plan.Gate) plan.Par
 			),
 		}
 	}
-	etcd := control(downloads.Holds(task.Etcd(c)))
-	return plan.Module{Parts: []plan.Part{control(task.LostMembers(c), task.Fence(c), task.LostNodes(c)), configure, etcd, begin, control(downloads.Holds(task.LiveMasters(c, live)), task.APIPort(c)), plan.Parallel{
-		plan.If(!c.Kubeadm(), control(task.RBAC(c))), Addons(c),
-	}}}
+	etcd := control(task.Snapshot(c), downloads.Holds(task.Etcd(c)))
+	early := len(c.Lost())+len(c.Replaced) > 0 || c.Kubeadm() && fresh != nil // else an API server that is away must come back before
+	return plan.Module{Parts: []plan.Part{
+		control(task.LostMembers(c), plan.If(early, task.Fence(c)), task.LostNodes(c)), configure, etcd, begin,
+		control(downloads.Holds(task.LiveMasters(c, live)), task.APIPort(c), plan.If(!early, task.Fence(c))),
+	}}
+}
+
+// LiveAddons keeps what is in every cluster, once all API servers are what they are to be.
+func LiveAddons(c *cluster.Cluster) plan.Part {
+	return plan.Parallel{plan.If(!c.Kubeadm(), plan.Module{Name: "control-plane", Parts: []plan.Part{task.RBAC(c)}}), Addons(c)}
 }
 
 // LiveImages brings to nodes that run what they will need. Where the container runtime has stopped, it starts first; so does the
@@ -102,11 +109,22 @@ func LiveImages(c *cluster.Cluster, hosts []string, downloads, pushed *plan.Gate
 	}}}
 }
 
-// LiveMachines keeps nodes that run, a few at a time, and makes nodes of hosts that are none yet.
-func LiveMachines(c *cluster.Cluster, hosts []string, downloads, pushed, api *plan.Gate) plan.Part {
-	fresh, live := c.SplitNodes(hosts)
-	machines := plan.Module{Name: "machines", Parts: []plan.Part{downloads.Holds(task.LiveNodes(c, live)), task.LiveProxies(c, live)}}
-	return plan.Parallel{machines, plan.PerHost{Machines(c, fresh, downloads, pushed), Join(c, fresh, api)}}
+// FreshWorkers are the hosts that are no nodes yet, and that nothing else in the cluster depends on.
+func FreshWorkers(c *cluster.Cluster) []string {
+	fresh, _ := c.SplitNodes(c.SpareWorkers())
+	return fresh
+}
+
+// LiveMachines keeps nodes that run, a few at a time.
+func LiveMachines(c *cluster.Cluster, hosts []string, downloads *plan.Gate) plan.Part {
+	_, live := c.SplitNodes(hosts)
+	return plan.Module{Name: "machines", Parts: []plan.Part{downloads.Holds(task.LiveNodes(c, slices.DeleteFunc(slices.Clone(live), c.Holds))), task.LiveProxies(c, live)}}
+}
+
+// FreshMachines makes nodes of hosts that are none yet. FreshWorkers are prepared only here: to hosts that run nothing happens by it.
+func FreshMachines(c *cluster.Cluster, hosts []string, downloads, pushed, api *plan.Gate) plan.Part {
+	fresh, _ := c.SplitNodes(hosts)
+	return plan.PerHost{task.Prepare(c, FreshWorkers(c)), Machines(c, fresh, downloads, pushed), Join(c, fresh, api)}
 }
 
 // Leave takes off the cluster what is not to be part of it any more: hosts, and what hosts that stay were. Nothing leads there by then.

@@ -64,8 +64,8 @@ func (l *look) endpoint(ctx context.Context, r *runner.Runner) {
 	l.is.Endpoint[r.Host] = why
 }
 
-// objects asks an API server for nodes and addons: the first that is ready; where none is, the first that answers all the same.
-func (l *look) objects(ctx context.Context) {
+// objects asks an API server for what list asks it: the first that is ready; where none is, the first that answers all the same.
+func (l *look) objects(ctx context.Context, list func(context.Context, *kube.Client) error) {
 	ctx, cancel := context.WithTimeout(kube.Impatient(ctx), 2*patience)
 	defer cancel()
 	l.mu.Lock()
@@ -74,7 +74,7 @@ func (l *look) objects(ctx context.Context) {
 	others := slices.DeleteFunc(masters, func(m string) bool { return l.hosts[m] == nil || slices.Contains(ready, m) })
 	var why error
 	for _, master := range append(ready, others...) {
-		err := l.list(ctx, l.hosts[master])
+		err := l.ask(ctx, l.hosts[master], list)
 		if err == nil {
 			return
 		}
@@ -83,29 +83,43 @@ func (l *look) objects(ctx context.Context) {
 	l.problem("nodes and addons are unknown: %v", cmp.Or(why, errors.New("no master is reachable")))
 }
 
-// list asks the API server of a master.
-func (l *look) list(ctx context.Context, master *runner.Runner) error {
+// ask asks the API server of a master.
+func (l *look) ask(ctx context.Context, master *runner.Runner, list func(context.Context, *kube.Client) error) error {
 	client, err := l.client(master, func() kube.Access { return l.API(master.Host) })
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	version, err := client.Version(ctx)
-	if err != nil {
-		return err
-	}
+	return list(ctx, client)
+}
+
+// nodes lists the nodes.
+func (l *look) nodes(ctx context.Context, client *kube.Client) error {
 	nodes, err := client.Typed.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing nodes: %w", err)
+	}
+	l.is.Nodes = map[string]cluster.Node{}
+	for i := range nodes.Items {
+		l.node(&nodes.Items[i])
+	}
+	return nil
+}
+
+// list lists nodes and addons.
+func (l *look) list(ctx context.Context, client *kube.Client) error {
+	version, err := client.Version(ctx)
+	if err != nil {
+		return err
 	}
 	addons, err := addons(ctx, client, plugin.NetworkOf(l.Spec).Namespace)
 	if err != nil {
 		return err
 	}
-	l.is.Server, l.is.Addons, l.is.Nodes = human.Line(version), addons, map[string]cluster.Node{}
-	for i := range nodes.Items {
-		l.node(&nodes.Items[i])
+	if err := l.nodes(ctx, client); err != nil {
+		return err
 	}
+	l.is.Server, l.is.Addons = human.Line(version), addons
 	for _, a := range addons {
 		if a.Ready < a.Wanted {
 			l.problem("%s: %d of %d pods are ready", a.Name, a.Ready, a.Wanted)

@@ -58,7 +58,7 @@ func Look(ctx context.Context, c *cluster.Cluster, hosts map[string]*runner.Runn
 			}
 		}
 	}
-	group.Go(func() error { _ = servers.Wait(); l.objects(ctx); return nil })
+	group.Go(func() error { _ = servers.Wait(); l.objects(ctx, l.list); return nil })
 	if !c.ExternalEtcd() {
 		group.Go(func() error { l.etcd(ctx); return nil })
 	}
@@ -66,15 +66,16 @@ func Look(ctx context.Context, c *cluster.Cluster, hosts map[string]*runner.Runn
 	return l.sorted()
 }
 
-// ControlPlane asks only members of etcd and API servers how they are.
+// ControlPlane asks only members of etcd and API servers how they are, and for the nodes.
 func ControlPlane(ctx context.Context, c *cluster.Cluster, hosts map[string]*runner.Runner) cluster.Observed {
 	l := &look{Cluster: c, hosts: hosts}
-	var group errgroup.Group
+	var group, servers errgroup.Group
 	for _, h := range append(c.Masters(), c.FormerMasters()...) {
 		if r := hosts[h]; r != nil {
-			group.Go(func() error { l.apiServer(ctx, r); return nil })
+			servers.Go(func() error { l.apiServer(ctx, r); return nil })
 		}
 	}
+	group.Go(func() error { _ = servers.Wait(); l.objects(ctx, l.nodes); return nil })
 	if !c.ExternalEtcd() {
 		group.Go(func() error { l.etcd(ctx); return nil })
 	}

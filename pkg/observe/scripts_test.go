@@ -40,6 +40,15 @@ func apiServer(t *testing.T, args ...string) {
 	}
 }
 
+// ipProgram stands in for that of a machine with a former address, and a route to another.
+const ipProgram = `#!/bin/sh
+case "$*" in
+"-o addr show dev lo label lo:kubexm") echo '1: lo    inet 10.0.0.91/32 scope global lo:kubexm\       valid_lft forever preferred_lft forever' ;;
+"route show proto 157") echo '10.0.0.92 via 10.0.0.12 dev eth0 src 10.0.0.91' ;;
+*) exit 1 ;;
+esac
+`
+
 // TestNames runs the script on the host in memory and on real shells, which must agree. There it finds a process that is real.
 func TestNames(t *testing.T) {
 	text, err := os.ReadFile("scripts/names.sh")
@@ -69,6 +78,10 @@ yes
 
 @apiservers
 
+@former
+10.0.0.91
+route to 10.0.0.92
+
 @/etc/proxy.conf
 server 10.0.0.11:6443
 
@@ -87,19 +100,22 @@ server 10.0.0.11:6443
 		} {
 			put(p, text, 0o644)
 		}
-		out, err := r.Sh(t.Context(), runner.Inputs("S", runner.StateDir, "NAME", "lb.kubexm.local", "FILES", "/etc/proxy.conf /etc/none.conf")+string(text))
+		out, err := r.Sh(t.Context(), runner.Inputs("S", runner.StateDir, "NAME", "lb.kubexm.local", "LABEL", runner.FormerLabel, "PROTOCOL", runner.FormerRoutes, "FILES", "/etc/proxy.conf /etc/none.conf")+string(text))
 		if err != nil {
 			t.Fatal(err)
 		}
 		before, rest, _ := strings.Cut(out, "@apiservers\n")
-		servers, after, _ := strings.Cut(rest, "\n@/")
-		if diff := cmp.Diff(strings.TrimSpace(want), strings.TrimSpace(before+"@apiservers\n\n@/"+after)); diff != "" {
+		servers, after, _ := strings.Cut(rest, "\n@former")
+		if diff := cmp.Diff(strings.TrimSpace(want), strings.TrimSpace(before+"@apiservers\n\n@former"+after)); diff != "" {
 			t.Error(diff)
 		}
 		return servers
 	}
 	t.Run("memory", func(t *testing.T) {
 		h := runnertest.Debian12("node7")
+		if _, err := h.Runner().Sh(t.Context(), "ip addr replace 10.0.0.91/32 dev lo label lo:kubexm; ip route replace 10.0.0.92/32 via 10.0.0.12 proto 157"); err != nil {
+			t.Fatal(err)
+		}
 		h.Put("/proc/77/comm", "kube-apiserver\n", 0o444)
 		h.Put("/proc/77/cmdline", "kube-apiserver\x00"+etcd+"\x00--token-auth-file=secret\x00"+port+"\x00", 0o444)
 		if servers := check(t, h.Runner(), h.Put); servers != etcd+" "+port+" \n" {
@@ -109,6 +125,7 @@ server 10.0.0.11:6443
 	for _, shell := range runnertest.Shells() {
 		t.Run(shell, func(t *testing.T) {
 			s := runnertest.NewSandbox(t, shell)
+			s.Put("/programs/ip", ipProgram, 0o755)
 			servers := check(t, s.Runner(), s.Put)
 			if !strings.Contains(servers, etcd+" "+port+" \n") || strings.Contains(servers, "secret") { // there may be others on this machine
 				t.Errorf("API servers: %q", servers)

@@ -47,6 +47,7 @@ var checks = []struct {
 	{"load balancer leads to", backEnds},
 	{"load balancer has peers", peers},
 	{"names in /etc/hosts", hostNames},
+	{"former addresses", formerAddresses},
 	{"endpoint leads to", endpoints},
 	{"endpoint in pods leads to", podEndpoints},
 	{"kubeconfigs call", kubeconfigs},
@@ -54,6 +55,7 @@ var checks = []struct {
 	{"kubeadm-config", kubeadmConfig},
 	{"cluster-info", clusterInfo},
 	{"node", nodes},
+	{"machines kept out", lostMachines},
 	{"service kubernetes leads to", apiService},
 	{"lease is held by", leases},
 }
@@ -61,7 +63,7 @@ var checks = []struct {
 // verification is all that was asked for the checks.
 type verification struct {
 	*look
-	kubeadm []byte // wanted ClusterConfiguration of kubeadm; nil: none
+	Wanted
 
 	said    map[string]said              // by host
 	mute    map[string]error             // why a host said nothing
@@ -72,11 +74,17 @@ type verification struct {
 	away    error                        // why
 }
 
-// Verify goes through everything that is easily left as it was when hosts come and go, after a Look; kubeadm is the ClusterConfiguration
-// that the cluster is to have, if any. It asks each host once, side by side, and an API server.
-func Verify(ctx context.Context, c *cluster.Cluster, is cluster.Observed, hosts map[string]*runner.Runner, unreached map[string]error, kubeadm []byte) (all []Check) {
+// Wanted is what the checks compare with besides the cluster.
+type Wanted struct {
+	ClusterConfiguration []byte // of kubeadm; nil: none
+	Moving               bool   // hosts of the control plane may still be known by former addresses
+}
+
+// Verify goes through everything that is easily left as it was when hosts come and go, after a Look. It asks each host once, side by side, and an API
+// server.
+func Verify(ctx context.Context, c *cluster.Cluster, is cluster.Observed, hosts map[string]*runner.Runner, unreached map[string]error, w Wanted) (all []Check) {
 	v := &verification{
-		look: &look{Cluster: c, hosts: hosts, unreached: unreached, is: is}, kubeadm: kubeadm,
+		look: &look{Cluster: c, hosts: hosts, unreached: unreached, is: is}, Wanted: w,
 		said: map[string]said{}, mute: map[string]error{}, served: map[string]*x509.Certificate{}, silent: map[string]error{}, reached: map[string][]string{},
 	}
 	v.ask(ctx)

@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +30,7 @@ type objects struct {
 	maps   map[string]map[string]string // data of ConfigMaps, by name; those that are not there are missing
 	leases []coordinationv1.Lease       // of kube-system
 	slice  *discoveryv1.EndpointSlice   // of the service kubernetes; nil: there is none
+	fenced []string                     // IDs of machines whose nodes are denied
 }
 
 // fetch asks the API servers that were found ready, one after the other until one has answered everything.
@@ -73,18 +76,52 @@ func (v *verification) fetchFrom(ctx context.Context, r *runner.Runner) (*object
 	} else if !kube.NotFound(err) {
 		return nil, fmt.Errorf("reading the endpoints of the service kubernetes: %w", err)
 	}
-	return o, nil
+	o.fenced, err = fenced(ctx, client)
+	return o, err
+}
+
+// fence is the name of the policy that keeps lost machines out, and of what puts it into effect.
+const fence = "kubexm-lost-machines"
+
+// quoted matches texts in an expression.
+var quoted = regexp.MustCompile(`'([^']*)'`)
+
+// fenced are the machines that the policy keeps out; none where it is not in effect.
+func fenced(ctx context.Context, client *kube.Client) (machines []string, err error) {
+	policies := client.Typed.AdmissionregistrationV1()
+	policy, err1 := policies.ValidatingAdmissionPolicies().Get(ctx, fence, metav1.GetOptions{})
+	binding, err2 := policies.ValidatingAdmissionPolicyBindings().Get(ctx, fence, metav1.GetOptions{})
+	if kube.NotFound(err1) || kube.NotFound(err2) {
+		return nil, nil
+	}
+	if err := cmp.Or(err1, err2); err != nil {
+		return nil, fmt.Errorf("reading the policy %s: %w", fence, err)
+	}
+	if binding.Spec.PolicyName != fence || !slices.Contains(binding.Spec.ValidationActions, admissionv1.Deny) {
+		return nil, nil
+	}
+	for _, v := range policy.Spec.Validations {
+		for _, m := range quoted.FindAllStringSubmatch(v.Expression, -1) {
+			machines = append(machines, m[1])
+		}
+	}
+	return machines, nil
+}
+
+// lostMachines are those that were given up without being cleaned, by their IDs: what is known of them here, and what the API servers know.
+func lostMachines(v *verification) []Check {
+	return v.inAPI(func(o *objects) []Check { return []Check{lists(api, o.fenced, v.Fenced)} })
 }
 
 // kubeadmConfig is what kubeadm reads when it joins nodes. What the wanted one does not say may be anything.
 func kubeadmConfig(v *verification) []Check {
-	if v.kubeadm == nil {
+	if v.ClusterConfiguration == nil {
 		return nil
 	}
 	return v.inAPI(func(o *objects) []Check {
 		const wanted = "as configured"
 		var found, want any
-		err := cmp.Or(yaml.Unmarshal([]byte(o.maps["kubeadm-config"]["ClusterConfiguration"]), &found), yaml.Unmarshal(v.kubeadm, &want))
+		err := cmp.Or(yaml.Unmarshal([]byte(o.maps["kubeadm-config"]["ClusterConfiguration"]), &found), yaml.Unmarshal(v.ClusterConfiguration, &want))
 		if err != nil {
 			return []Check{same(api, err.Error(), wanted)}
 		}
@@ -217,8 +254,23 @@ func leases(v *verification) []Check {
 		for _, name := range names {
 			rows = append(rows, v.held(o, name))
 		}
-		return rows
+		return append(rows, own(o))
 	})
+}
+
+// own is the lease of kubexm itself. Who is killed leaves it, until the next run or unlock removes it.
+func own(o *objects) Check {
+	row := Check{Where: kube.Lease, Result: OK, Found: "nobody", Wanted: "nobody, or a run that renews it"}
+	for _, l := range o.leases {
+		who, gone := kube.Claimant(&l.Spec)
+		if l.Name != kube.Lease || who == "" {
+			continue
+		}
+		if row.Found = who; gone {
+			row.Found, row.Result = who+", who does not renew it any more", Differs
+		}
+	}
+	return row
 }
 
 // lease is that of a program with such arguments; nil: it takes none, or one elsewhere.

@@ -26,6 +26,7 @@ type said struct {
 	pods     []string          // those in its copies for pods
 	calls    [][2]string       // kubeconfigs, and the server of each
 	servers  []string          // the flags of API servers that run, with a space behind each
+	former   []string          // addresses by which others knew it, and "route to" those of others
 	files    map[string]string // content of the load balancer's files
 }
 
@@ -35,7 +36,8 @@ func (v *verification) hear(ctx context.Context, r *runner.Runner) {
 	defer cancel()
 	domain := v.Spec.LoadBalancer.Domain
 	files := []string{plugin.ProxyOf(v.Spec).Config, plugin.VIPOf(v.Spec).Config}
-	out, err := r.Sh(ctx, runner.Inputs("S", runner.StateDir, "NAME", domain, "FILES", strings.Join(files, " "))+runner.Script(scripts, "names"))
+	inputs := runner.Inputs("S", runner.StateDir, "NAME", domain, "LABEL", runner.FormerLabel, "PROTOCOL", runner.FormerRoutes, "FILES", strings.Join(files, " "))
+	out, err := r.Sh(ctx, inputs+runner.Script(scripts, "names"))
 	sections := map[string]string{}
 	for section := range strings.SplitSeq("\n"+out, "\n@") {
 		name, text, _ := strings.Cut(section, "\n")
@@ -46,6 +48,11 @@ func (v *verification) hear(ctx context.Context, r *runner.Runner) {
 		servers: strings.Split(strings.TrimSpace(sections["apiservers"]), "\n"),
 	}
 	s.names(sections["names"], domain)
+	for l := range strings.Lines(sections["former"]) {
+		if l = strings.TrimSpace(l); l != "" {
+			s.former = append(s.former, l)
+		}
+	}
 	for l := range strings.Lines(sections["pods"]) {
 		if at := strings.Fields(l)[0]; !slices.Contains(s.pods, at) {
 			s.pods = append(s.pods, at)
@@ -196,5 +203,16 @@ func kubeconfigs(v *verification) []Check {
 			found = []string{v.Endpoint()}
 		}
 		return []Check{lists(host, found, []string{v.Endpoint()})}
+	})
+}
+
+// formerAddresses are those by which a machine that has moved was known, and routes to those of others: until all know the new ones.
+func formerAddresses(v *verification) []Check {
+	return v.each(v.All(), func(host string, s said) []Check {
+		var wanted []string
+		if v.Moving {
+			wanted = s.former
+		}
+		return []Check{lists(host, s.former, wanted)}
 	})
 }

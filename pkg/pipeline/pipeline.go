@@ -8,6 +8,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/module"
 	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/step/host"
 	"github.com/kubexm/kubexm/pkg/task"
 )
 
@@ -32,35 +33,62 @@ func Create(c *cluster.Cluster) plan.Pipeline {
 			module.LoadBalancers(c),
 		},
 		module.Ready(c),
+		task.Configuration(c),
 		module.Spare(c, task.Pruned(c, c.All())),
 	}}
 }
 
 // Apply brings a cluster that runs to what its configuration says: what is missing as Create does, what runs
-// one by one. Machines are prepared first, then come those that others depend on, then those that depend on them.
+// one by one. Machines are prepared first, but for new workers, then come those that others depend on, then those that depend on them.
 func Apply(c *cluster.Cluster) plan.Pipeline {
+	if c.HoldsNodes() {
+		return pass(c)
+	}
 	downloads, pushed, api := plan.NewGate("downloads"), plan.NewGate("private registry"), plan.NewGate("API server")
 	balancers := c.Hosts(v1alpha1.RoleLoadBalancer)
+	later := slices.Concat(balancers, module.FreshWorkers(c))
 	hosts := slices.DeleteFunc(c.Hosts(v1alpha1.RoleMaster, v1alpha1.RoleEtcd, v1alpha1.RoleRegistry, v1alpha1.RoleWorker), func(h string) bool {
-		return slices.Contains(balancers, h)
+		return slices.Contains(later, h)
 	})
 	nodes := c.Nodes()
+	// New pods of addons are there before others are drained, unless a run that was cut off has drained a node: they may wait for it.
+	moves := len(c.Drains(nodes)) > 0 && !slices.ContainsFunc(nodes, func(h string) bool { return c.FactsOf(h).Drained })
 	if c.Kubeadm() { // a master that is none yet becomes a node by its join
 		fresh, _ := c.SplitMasters()
 		nodes = slices.DeleteFunc(nodes, func(h string) bool { return slices.Contains(fresh, h) })
 	}
+	machines := module.LiveMachines(c, nodes, downloads)
 	return plan.Pipeline{Name: "apply", Parts: []plan.Part{
 		task.Keys(c), task.Forward(c),
 		plan.Parallel{downloads.Opens(task.Download(c)), task.Prepare(c, hosts)},
 		module.Registry(c, downloads, pushed), task.Detour(c),
 		plan.Parallel{module.LoadBalancers(c), module.LiveImages(c, nodes, downloads, pushed)},
-		api.Opens(module.LiveControlPlane(c, downloads, pushed)),
-		module.LiveMachines(c, nodes, downloads, pushed, api),
-		module.Endpoint(c),
+		plan.If(c.GoesBack(), machines),
+		api.Opens(module.LiveControlPlane(c, downloads, pushed)), module.LiveAddons(c), plan.If(moves, task.AddonsReady(c)),
+		plan.Parallel{plan.If(!c.GoesBack(), machines), module.FreshMachines(c, nodes, downloads, pushed, api)},
+		task.NodeAddresses(c), module.Endpoint(c),
 		module.Ready(c),
 		module.Leave(c),
-		module.Spare(c, task.Pruned(c, c.All())),
+		task.NoFormer(c),
+		task.Configuration(c),
+		module.Spare(c, task.Pruned(c, slices.DeleteFunc(c.All(), c.Holds))), // what a node still has
 	}}
+}
+
+// pass brings the control plane of a cluster to a release on the way to another one. Nodes stay as they are, and so does what runs on them.
+func pass(c *cluster.Cluster) plan.Pipeline {
+	downloads, pushed := plan.NewGate("downloads"), plan.NewGate("private registry")
+	return plan.Pipeline{Name: "apply", Parts: []plan.Part{
+		task.Keys(c), downloads.Opens(task.Download(c)),
+		module.Registry(c, downloads, pushed), module.LiveImages(c, c.Masters(), downloads, pushed),
+		module.LiveControlPlane(c, downloads, pushed),
+		task.Configuration(c),
+	}}
+}
+
+// UpgradeSystem brings the operating systems of the hosts of a cluster that runs to newer packages, and restarts machines where that is needed.
+func UpgradeSystem(c *cluster.Cluster, u host.Update) plan.Pipeline {
+	return plan.Pipeline{Name: "upgrade-os", Parts: []plan.Part{task.System(c, u)}}
 }
 
 // Delete takes a cluster off its machines, all at once. A machine that kubexm has

@@ -106,6 +106,17 @@ func sign(template *x509.Certificate, issuer *Pair, key crypto.Signer, keyPEM []
 	return &Pair{Cert: certPEM, Key: secret.New(string(keyPEM)), X509: cert, signer: key, issuer: issuer}, nil
 }
 
+// Expires is when the last of some certificates (PEM) does: of authorities one is enough.
+func Expires(certs []byte) (last time.Time, err error) {
+	all, err := certutil.ParseCertsPEM(certs)
+	for _, c := range all {
+		if c.NotAfter.After(last) {
+			last = c.NotAfter
+		}
+	}
+	return last, err
+}
+
 // Spec says what a leaf certificate is for.
 type Spec struct {
 	CA     CA

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -298,6 +299,17 @@ func TestHash(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden.Equal(t, (&Pair{X509: certs[0]}).Hash()+"\n")
+}
+
+func TestExpires(t *testing.T) {
+	s := &Store{Dir: t.TempDir()}
+	ca, node := authority(t, s, Etcd), leaf(t, s, EtcdClient("node1"))
+	if on, err := Expires(slices.Concat(node.Cert, ca.Cert)); err != nil || !on.Equal(ca.X509.NotAfter) {
+		t.Errorf("%s, %v", on, err)
+	}
+	if _, err := Expires([]byte("no")); err == nil {
+		t.Error("what is no certificate expires")
+	}
 }
 
 func TestKubeconfig(t *testing.T) {

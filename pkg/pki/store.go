@@ -362,20 +362,28 @@ func (s *Store) load(ca CA, name string) (*Pair, error) {
 	if p := s.loaded[s.path(ca, name)]; p != nil && bytes.Equal(p.Cert, cert) && p.Key.Reveal() == string(keyPEM) {
 		return p, nil
 	}
-	certs, err := certutil.ParseCertsPEM(cert)
+	p, err := parsePair(cert, keyPEM)
 	if err != nil {
-		return nil, fmt.Errorf("%s.crt: %w", name, err)
+		return nil, fmt.Errorf("%s%w", name, err)
 	}
-	key, err := parseKey(keyPEM)
-	if err != nil {
-		return nil, fmt.Errorf("%s.key: %w", name, err)
-	}
-	p := &Pair{Cert: cert, Key: secret.New(string(keyPEM)), X509: certs[0], signer: key}
 	if s.loaded == nil {
 		s.loaded = map[string]*Pair{}
 	}
 	s.loaded[s.path(ca, name)] = p
 	return p, nil
+}
+
+// parsePair reads a certificate and its key. Its errors begin with which of the two files, of one name, they are about.
+func parsePair(cert, keyPEM []byte) (*Pair, error) {
+	certs, err := certutil.ParseCertsPEM(cert)
+	if err != nil {
+		return nil, fmt.Errorf(".crt: %w", err)
+	}
+	key, err := parseKey(keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf(".key: %w", err)
+	}
+	return &Pair{Cert: cert, Key: secret.New(string(keyPEM)), X509: certs[0], signer: key}, nil
 }
 
 // owns reports whether the key is that of the certificate.

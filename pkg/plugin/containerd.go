@@ -23,7 +23,9 @@ var containerd = Runtime{
 		}},
 		Gates: []Gate{
 			{Least: "v1.7.0", Why: "containerd must be 1.7 or newer"},
-			{From: "v1.36.0", Least: "v2.0.0", Why: "Kubernetes 1.36 and newer need containerd 2.x"},
+			// https://kubernetes.io/blog/2025/12/17/kubernetes-v1-35-release. Kubelets still start with it until 1.38
+			// (https://github.com/kubernetes/enhancements/pull/6087), but nobody supports that, nor containerd 1.7.
+			{From: "v1.36.0", Least: "v2.0.0", Why: "Kubernetes 1.35 is the last that supports containerd 1.x"},
 		},
 		Left: Left{
 			Mounts: []string{"/run/containerd/*"},

@@ -10,7 +10,8 @@ var haproxy = Proxy{
 	External: v1alpha1.ExternalHAProxy,
 	Template: "loadbalancer/haproxy", Config: "/etc/haproxy/haproxy.cfg",
 	Packages:     map[string][]string{"apt": {"haproxy"}, "dnf": {"haproxy"}, "yum": {"haproxy"}},
-	PackagesLeft: []string{"/var/lib/haproxy", "/run/haproxy", "/run/haproxy.pid", "/run/haproxy-master.sock"},
+	PackagesLeft: []string{"/var/lib/haproxy", "/run/haproxy", "/run/haproxy.pid", "/run/haproxy-master.sock", "/run/kubexm-haproxy"},
 	Command:      "/usr/sbin/haproxy -Ws -f /etc/haproxy/haproxy.cfg", Type: "notify",
-	Pod: []string{"haproxy", "-W", "-db", "-f", "/etc/haproxy/haproxy.cfg"},
+	Check: "/usr/sbin/haproxy -c -f /etc/haproxy/haproxy.cfg", Signal: "USR2",
+	Pod: "haproxy -W -db -f haproxy.cfg", PodCheck: "haproxy -c -f haproxy.cfg",
 }

@@ -12,5 +12,6 @@ var nginx = Proxy{
 	Packages:     map[string][]string{"apt": {"nginx", "libnginx-mod-stream"}, "dnf": {"nginx", "nginx-mod-stream"}, "yum": {"nginx", "nginx-mod-stream"}},
 	PackagesLeft: []string{"/var/lib/nginx", "/var/log/nginx", "/run/nginx.pid", "/run/kubexm-nginx"},
 	Command:      `/usr/sbin/nginx -g "daemon off;"`, Type: "simple", Titled: true,
-	Pod: []string{"nginx", "-g", `"daemon off;"`},
+	Check: "/usr/sbin/nginx -t -q", Signal: "HUP",
+	Pod: `nginx -c $PWD/nginx.conf -g "daemon off;"`, PodCheck: "nginx -t -q -c $PWD/nginx.conf",
 }

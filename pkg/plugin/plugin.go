@@ -143,7 +143,10 @@ type Proxy struct {
 	Command      string              // under systemd
 	Type         string              // Type= of systemd.service(5)
 	Titled       bool                // see step.Unit
-	Pod          []string            // command in a pod
+	Check        string              // command that fails where the configuration is of no use
+	Signal       string              // at which it reads that again; see step.Reload
+	Pod          string              // command in a pod, beside the configuration
+	PodCheck     string              // as Check
 }
 
 // VIP is what gives the virtual address to one of several machines.

@@ -44,7 +44,11 @@ func Summary(findings []Finding) string {
 
 // Title says what the matter is, without the findings.
 func (e *Error) Title() string {
-	return "the machines are not fit: " + Summary(e.Findings) + "; nothing has been touched"
+	what := "the machines are not fit: "
+	if !slices.ContainsFunc(e.Findings, func(f Finding) bool { return f.Severity == SeverityError && !ofUpgrade(f.Check) }) {
+		what = "the cluster is not ready to be upgraded: "
+	}
+	return what + Summary(e.Findings) + "; nothing has been touched"
 }
 
 func (e *Error) Error() string {
@@ -85,11 +89,16 @@ type Look struct {
 	Hosts   map[string]*runner.Runner // that are connected
 	Skip    []string                  // checks that are left out
 	Offline bool                      // nothing is to be fetched
+	To      int                       // minor version of Kubernetes at the end of the way, if that is a newer one than the cluster's; else 0
+	Onward  bool                      // the upgrade was begun by a run that did not end well, or is the way back from one: what is found does not stop it
 	Which   string                    // flags that name the cluster, and
 	Where   string                    // its work directory, for advice
+
+	uses func() apiUses // of an upgrade: several checks are about them
 }
 
-// Findings are what the facts of the hosts tell, an external etcd, and where nothing is to be fetched the store.
+// Findings are what the facts of the hosts tell, an external etcd, where nothing is to be fetched the store, and where the control plane changes its
+// version the cluster.
 // An error is no machine's fault.
 func (l *Look) Findings(ctx context.Context) ([]Finding, error) {
 	_, err := l.Cluster.Certs.RecordedID()
@@ -110,6 +119,11 @@ func (l *Look) Findings(ctx context.Context) ([]Finding, error) {
 		}
 		all = append(all, lacked...)
 	}
+	upgrade, err := l.upgrade(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, upgrade...)
 	sortFindings(all)
 	return all, nil
 }

@@ -282,5 +282,9 @@ func Names() []string {
 	for _, id := range identities {
 		names = append(names, id.name)
 	}
-	return append(names, Etcd, Store)
+	names = append(names, Etcd, Store)
+	for _, ch := range upgradeChecks {
+		names = append(names, ch.name)
+	}
+	return names
 }

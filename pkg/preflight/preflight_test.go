@@ -149,7 +149,10 @@ func well(spoil func(*runner.Facts)) func(string, *runner.Facts) {
 // TestPreflight shows what each check finds, on a master and on a worker, and
 // that each can be skipped.
 func TestPreflight(t *testing.T) {
-	found := map[string]bool{"vip": true, preflight.Etcd: true, preflight.Store: true, "load-balancer": true, "docker": true} // TestVIP, TestBalancers, package app, TestHarborPreflight
+	found := map[string]bool{"vip": true, preflight.Etcd: true, preflight.Store: true, "load-balancer": true, "docker": true} // TestVIP, TestBalancers, package app, TestHarborPreflight; below TestUpgradeChecks
+	for _, name := range upgradeChecks {
+		found[name] = true
+	}
 	for name, spoil := range unfit {
 		t.Run(name, func(t *testing.T) {
 			c := clustertest.New(t, "  kubernetes: {proxyMode: nftables}\n", well(spoil))

@@ -14,7 +14,7 @@ import (
 // stands for the version without its v.
 var images = map[string]string{
 	"coredns":                 "registry.k8s.io/coredns/coredns:v{version}",
-	"etcd":                    "registry.k8s.io/etcd:{version}-0",
+	"etcd":                    "registry.k8s.io/etcd:v{version}",
 	"kube-apiserver":          "registry.k8s.io/kube-apiserver:v{version}",
 	"kube-controller-manager": "registry.k8s.io/kube-controller-manager:v{version}",
 	"kube-proxy":              "registry.k8s.io/kube-proxy:v{version}",
@@ -41,6 +41,9 @@ func Image(component, version string) (string, error) {
 	version = strings.TrimPrefix(version, "v")
 	if !versionForm.MatchString(version) {
 		return "", fmt.Errorf("image %s: version %q is not of the form 1.2.3", component, version)
+	}
+	if component == "etcd" && strings.HasPrefix(version, "3.5.") { // only Kubernetes has built images of them there
+		return "registry.k8s.io/etcd:" + version + "-0", nil
 	}
 	return strings.ReplaceAll(name, "{version}", version), nil
 }

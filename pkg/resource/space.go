@@ -14,7 +14,7 @@ import (
 // CheckSpace returns an error that says what to do when the file system of dir,
 // which need not exist yet, has less than need bytes left for this user.
 func CheckSpace(dir string, need int64) error {
-	free, err := freeSpace(dir)
+	free, err := FreeSpace(dir)
 	if err != nil || free >= need {
 		return err
 	}
@@ -29,11 +29,12 @@ func explainSpace(err error, dir, advice string) error {
 	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
 		return err
 	}
-	free, statErr := freeSpace(dir)
+	free, statErr := FreeSpace(dir)
 	return fault.Advise(errors.Join(fmt.Errorf("no space in %s, %s free: %w", dir, human.Bytes(free), err), statErr), advice)
 }
 
-func freeSpace(dir string) (int64, error) {
+// FreeSpace is how many bytes the file system of dir, which need not exist yet, has left for this user.
+func FreeSpace(dir string) (int64, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return 0, err

@@ -12,17 +12,27 @@ import (
 // drained is the file that says that kubexm took the pods off a node.
 const drained = StateDir + "/drained"
 
-// Drained reports whether kubexm took the pods off the node that the host is.
-func (r *Runner) Drained(ctx context.Context) (bool, error) {
-	out, err := r.Sh(ctx, "[ ! -e "+drained+" ] || echo yes")
-	return out == "yes", err
+// Drained is whether kubexm works on a node without pods.
+type Drained string
+
+// What of it is noted on the host.
+const (
+	NotDrained Drained = ""
+	Cordoned   Drained = "cordoned" // by kubexm, so that whoever comes next lets pods back
+	Begun      Drained = "begun"    // the node is not, or somebody else has cordoned it
+)
+
+// Drained returns what is noted.
+func (r *Runner) Drained(ctx context.Context) (Drained, error) {
+	out, err := r.Sh(ctx, "[ ! -e "+drained+" ] || { grep "+string(Begun)+" "+drained+" || echo "+string(Cordoned)+"; }")
+	return Drained(out), err
 }
 
-// MarkDrained notes on the host that kubexm takes the pods off it, so that whoever comes next lets them back.
-func (r *Runner) MarkDrained(ctx context.Context, is bool) error {
+// MarkDrained notes it.
+func (r *Runner) MarkDrained(ctx context.Context, is Drained) error {
 	do := "rm -f "
-	if is {
-		do = "mkdir -p " + StateDir + "; : >"
+	if is != NotDrained {
+		do = "mkdir -p " + StateDir + "; echo " + string(is) + " >"
 	}
 	_, err := r.Sh(ctx, "set -e; "+do+drained+"; sync "+StateDir)
 	return err

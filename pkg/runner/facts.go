@@ -35,29 +35,31 @@ type Facts struct {
 	Capabilities   uint64            `json:"capabilities"`   // bounding set, capabilities(7)
 	Disks          []Disk            `json:"disks"`
 	Interfaces     []Interface       `json:"interfaces"`
-	Routes         []Route           `json:"routes"`       // of IPv4, in the main table
-	NameServers    []string          `json:"nameServers"`  // in /etc/resolv.conf
-	Resolves       []string          `json:"resolves"`     // addresses that the host's own name leads to, there
-	Proxied        bool              `json:"proxied"`      // commands get a proxy in their environment; where it is may be a secret
-	NoProxy        string            `json:"noProxy"`      // what they reach without it
-	TimeServices   []string          `json:"timeServices"` // that run
-	Firewalls      []string          `json:"firewalls"`    // that are on
-	Docker         bool              `json:"docker"`       // Docker Engine runs
-	Compose        string            `json:"compose"`      // version of docker compose; empty: there is none
-	Running        []string          `json:"running"`      // kubexm's services that run: units of systemd, and pods by their manifests for the kubelet; kubeadm where it has made a node
-	Enforcing      bool              `json:"enforcing"`    // SELinux refuses what its policy does not allow
-	Listening      map[int]string    `json:"listening"`    // TCP port: process that listens; empty: the kernel, as for NFS
-	Features       map[string]bool   `json:"features"`     // what the kernel can do, see Feature*
-	Clock          int64             `json:"clock"`        // seconds since 1970
-	Skew           time.Duration     `json:"-"`            // how far the clock is ahead of this machine's, to a second or two
-	Leftovers      []string          `json:"leftovers"`    // signs of an earlier cluster
-	Filled         []string          `json:"filled"`       // directories asked about that hold something
-	Env            map[string]string `json:"env"`          // kubexm's own record on the host: cluster=NAME, id=pin of its authority
-	Names          map[string]string `json:"names"`        // in /etc/hosts, and where each leads
-	Servers        []string          `json:"servers"`      // that the kubeconfigs below /etc/kubernetes lead to: "lb.kubexm.local:6443"
-	Managers       string            `json:"managers"`     // how its kubelet gives processors and memory to pods, see Managers
-	Drained        bool              `json:"drained"`      // kubexm took the pods off the node, and has not let them back yet
-	Inventory      []string          `json:"inventory"`    // what kubexm made there, see Inventory; of a host that has none, what its ledger lists
+	Former         []string          `json:"former,omitempty"`       // addresses that it had before, and has again while the cluster gets used to others
+	FormerRoutes   bool              `json:"formerRoutes,omitempty"` // it has routes to such addresses of other hosts
+	Routes         []Route           `json:"routes"`                 // of IPv4, in the main table
+	NameServers    []string          `json:"nameServers"`            // in /etc/resolv.conf
+	Resolves       []string          `json:"resolves"`               // addresses that the host's own name leads to, there
+	Proxied        bool              `json:"proxied"`                // commands get a proxy in their environment; where it is may be a secret
+	NoProxy        string            `json:"noProxy"`                // what they reach without it
+	TimeServices   []string          `json:"timeServices"`           // that run
+	Firewalls      []string          `json:"firewalls"`              // that are on
+	Docker         bool              `json:"docker"`                 // Docker Engine runs
+	Compose        string            `json:"compose"`                // version of docker compose; empty: there is none
+	Running        []string          `json:"running"`                // kubexm's services that run: units of systemd, and pods by their manifests for the kubelet; kubeadm where it has made a node
+	Enforcing      bool              `json:"enforcing"`              // SELinux refuses what its policy does not allow
+	Listening      map[int]string    `json:"listening"`              // TCP port: process that listens; empty: the kernel, as for NFS
+	Features       map[string]bool   `json:"features"`               // what the kernel can do, see Feature*
+	Clock          int64             `json:"clock"`                  // seconds since 1970
+	Skew           time.Duration     `json:"-"`                      // how far the clock is ahead of this machine's, to a second or two
+	Leftovers      []string          `json:"leftovers"`              // signs of an earlier cluster
+	Filled         []string          `json:"filled"`                 // directories asked about that hold something
+	Env            map[string]string `json:"env"`                    // kubexm's own record on the host: cluster=NAME, id=pin of its authority
+	Names          map[string]string `json:"names"`                  // in /etc/hosts, and where each leads
+	Servers        []string          `json:"servers"`                // that the kubeconfigs below /etc/kubernetes lead to: "lb.kubexm.local:6443"
+	Managers       string            `json:"managers"`               // how its kubelet gives processors and memory to pods, see Managers
+	Drained        bool              `json:"drained"`                // kubexm took the pods off the node, and has not let them back yet, or not run what comes after that
+	Inventory      []string          `json:"inventory"`              // what kubexm made there, see Inventory; of a host that has none, what its ledger lists
 
 	Tried map[string]string `json:"-"` // addresses that the host tried, and why they are out of reach: see Reach
 }
@@ -145,9 +147,11 @@ type Route struct {
 
 // Where kubelets keep what is theirs and look for static pods, and programs are put.
 const (
-	KubeletDir  = "/var/lib/kubelet"
-	ManifestDir = "/etc/kubernetes/manifests"
-	BinDir      = "/usr/local/bin"
+	KubeletDir = "/var/lib/kubelet"
+
+	KubeadmFlags = KubeletDir + "/kubeadm-flags.env" // what kubeadm has the kubelet started with
+	ManifestDir  = "/etc/kubernetes/manifests"
+	BinDir       = "/usr/local/bin"
 )
 
 // factPaths are the places whose disk space matters on all hosts.
@@ -270,12 +274,36 @@ func (f *Facts) address(l string) {
 	if len(w) < 4 || w[2] != "inet" && w[2] != "inet6" {
 		return
 	}
+	if slices.ContainsFunc(w, func(s string) bool { return strings.HasPrefix(s, FormerLabel) }) {
+		ip, _, _ := strings.Cut(w[3], "/")
+		f.Former = append(f.Former, ip)
+		return
+	}
 	if n := len(f.Interfaces); n == 0 || f.Interfaces[n-1].Name != w[1] {
 		f.Interfaces = append(f.Interfaces, Interface{Name: w[1]})
 	}
 	last := &f.Interfaces[len(f.Interfaces)-1]
 	last.Addresses = append(last.Addresses, w[3])
 }
+
+// HasFormer reports whether anything of former addresses is on the host.
+func (f *Facts) HasFormer() bool { return f.Former != nil || f.FormerRoutes }
+
+// ForgetFacts has Facts gather them again.
+func (r *Runner) ForgetFacts() { r.memo.Delete("facts") }
+
+// HasAddress reports whether a card of the host has an address.
+func (f *Facts) HasAddress(ip string) bool {
+	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool {
+		return slices.ContainsFunc(i.Addresses, func(a string) bool { return strings.HasPrefix(a, ip+"/") })
+	})
+}
+
+// FormerLabel marks the addresses of Facts.Former, and FormerRoutes is the protocol of the routes to those of others.
+const (
+	FormerLabel  = "lo:kubexm"
+	FormerRoutes = "157"
+)
 
 // HostsBegin and HostsEnd are the lines around what kubexm writes into /etc/hosts.
 const (
@@ -336,6 +364,10 @@ func (f *Facts) network(sec map[string][]string) {
 		w := strings.Fields(l)
 		if w[0] != "default" && strings.Trim(w[0], "0123456789./") != "" && len(w) > 1 {
 			w = w[1:] // the type of the route
+		}
+		if i := slices.Index(w, "proto"); i > 0 && i+1 < len(w) && w[i+1] == FormerRoutes {
+			f.FormerRoutes = true
+			continue
 		}
 		r := Route{To: w[0]}
 		if i := slices.Index(w, "dev"); i > 0 && i+1 < len(w) {

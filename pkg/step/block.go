@@ -20,6 +20,7 @@ type Block struct {
 	Content Content     // what stands between: lines, each ended
 	Mode    fs.FileMode // of the file when it has to be made
 	First   bool        `json:",omitempty"` // a new block is put at the beginning of the file, not at its end
+	Depends []string    `json:"-"`          // words: other steps depend on the lines with one of them alone; nil: on all
 
 	Until     string  `json:",omitempty"` // a file: until it is there, Meanwhile stands in the place of Content
 	Meanwhile Content `json:",omitempty"`
@@ -59,7 +60,21 @@ func (b Block) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) 
 	if err != nil {
 		return nil, err
 	}
-	return Files{List: []File{{Path: b.Path, Content: Content(text), Mode: was.Mode, Owner: was.Owner, edit: b.edit()}}}.change(r, old), nil
+	c := Files{List: []File{{Path: b.Path, Content: Content(text), Mode: was.Mode, Owner: was.Owner, edit: b.edit()}}}.change(r, old)
+	if c != nil && b.Depends != nil {
+		c.Apart = slices.Equal(b.depends(string(was.Data)), b.depends(text))
+	}
+	return c, nil
+}
+
+// depends are the lines that other steps depend on.
+func (b Block) depends(text string) (lines []string) {
+	for l := range strings.Lines(text) {
+		if slices.ContainsFunc(strings.Fields(l), func(word string) bool { return slices.Contains(b.Depends, word) }) {
+			lines = append(lines, l)
+		}
+	}
+	return lines
 }
 
 // edit is the line of the ledger: Restore cuts the block out, and leaves what others wrote meanwhile.

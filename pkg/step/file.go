@@ -44,6 +44,9 @@ type File struct {
 
 func (f File) String() string { return "file " + f.Path }
 
+// sum is the SHA-256 of the content.
+func (f File) sum() string { return fmt.Sprintf("%x", sha256.Sum256(f.Content)) }
+
 // Writes is the file itself.
 func (f File) Writes() ([]File, error) { return []File{f}, nil }
 

@@ -85,23 +85,32 @@ func (p Packages) Missing(ctx context.Context, r *runner.Runner) (missing []stri
 	return missing, nil
 }
 
-// script has how the package manager of a host does what is asked of it. What comes from the store is asked of nobody else.
+// script has how the package manager of a host installs packages.
 func (p Packages) script(names string) string {
+	if p.Manager == "apt" {
+		return p.does("install --no-install-recommends "+names, "")
+	}
+	return p.does("install "+names, "")
+}
+
+// does has how the package manager of a host does what is asked of it, where a condition holds. What comes from the store is asked of nobody else.
+// NEEDRESTART_SUSPEND keeps needrestart of Ubuntu from restarting services, among them the kubelet, whenever a package comes.
+func (p Packages) does(what, where string) string {
 	options, after := "", ":"
 	if p.From != nil {
 		options, after = p.storeOptions(), clearStore
 	}
 	plan, read, refresh, get := "", "dnf_plan", "false", ""
 	if p.Manager == "apt" {
-		apt := "DEBIAN_FRONTEND=noninteractive apt-get" + options + " -q -o DPkg::Lock::Timeout=300"
-		plan, read = "apt-get"+options+" -s install --no-install-recommends "+names, "grep '^Inst ' | cut -d' ' -f2"
-		refresh, get = apt+" update", apt+" install -y --no-install-recommends "+names
+		apt := "DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 apt-get" + options + " -q -o DPkg::Lock::Timeout=300"
+		plan, read = "apt-get"+options+" -s "+what, "grep '^Inst ' | cut -d' ' -f2"
+		refresh, get = apt+" update", apt+" -y "+what
 	} else {
 		dnf := p.Manager + options
-		plan, get = "LC_ALL=C "+dnf+" --assumeno install "+names+" || true", dnf+" -q -y install "+names
+		plan, get = "LC_ALL=C "+dnf+" --assumeno "+what+" || true", dnf+" -q -y "+what
 	}
-	return runner.Script(scripts, "packages") + fmt.Sprintf("list() { %s; }\nplan() { %s; }\nnames() { %s; }\nrefresh() { %s; }\nget() { %s; }\nafter() { %s; }\n",
-		p.list(), plan, read, refresh, get, after)
+	return runner.Script(scripts, "packages") + fmt.Sprintf("list() { %s; }\nplan() { %s%s; }\nnames() { %s; }\nrefresh() { %s; }\nget() { %[2]s%[6]s; }\nafter() { %s; }\n",
+		p.list(), where, plan, read, refresh, get, after)
 }
 
 func (p Packages) install(ctx context.Context, r *runner.Runner, missing []string) error {

@@ -39,28 +39,12 @@ const keptStore = runner.StateDir + "/lost"
 // take of it, and brings just that: each package crosses once, checked on both sides. What
 // would have to make room comes along, too, and is kept.
 func (p Packages) bring(ctx context.Context, r *runner.Runner, script string) (err error) {
-	index, err := p.From.Index(storeDir)
-	if err != nil {
-		return err
-	}
-	var files []runner.File
-	for _, name := range slices.Sorted(maps.Keys(index)) {
-		files = append(files, runner.File{Path: path.Join(storeDir, name), Data: index[name], Mode: 0o644})
-	}
 	defer func() {
 		if err != nil { // else the installation itself removes it
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-			defer cancel()
-			_, failed := r.Sh(ctx, clearStore)
-			err = errors.Join(err, failed)
+			err = errors.Join(err, clearHost(ctx, r))
 		}
 	}()
-	refresh, read := "refresh >&2", "apt_plan"
-	if p.Manager != "apt" { // it refreshes by itself
-		refresh, read = ":", "dnf_plan y"
-	}
-	out, err := r.ChangeWith(ctx, script, clearStore+"\nfiles\nmkdir -p "+storeDir+"/lists/partial "+storeDir+"/cache/archives/partial\n"+
-		refresh+"\nout=$(plan)\nprintf '%s\\n' \"$out\" | "+read+"\n", files...)
+	out, err := p.lay(ctx, r, script)
 	if err != nil {
 		return err
 	}
@@ -85,6 +69,40 @@ func (p Packages) bring(ctx context.Context, r *runner.Runner, script string) (e
 		return nil
 	}
 	return send(ctx, r, all)
+}
+
+// lay does the first half of that, and returns what would be taken: lines of apt-get -s, or names.
+func (p Packages) lay(ctx context.Context, r *runner.Runner, script string) (string, error) {
+	index, err := p.From.Index(storeDir)
+	if err != nil {
+		return "", err
+	}
+	var files []runner.File
+	for _, name := range slices.Sorted(maps.Keys(index)) {
+		files = append(files, runner.File{Path: path.Join(storeDir, name), Data: index[name], Mode: 0o644})
+	}
+	refresh := "refresh >&2"
+	if p.Manager != "apt" { // it refreshes by itself
+		refresh = ":"
+	}
+	return r.ChangeWith(ctx, script, clearStore+"\nfiles\nmkdir -p "+storeDir+"/lists/partial "+storeDir+"/cache/archives/partial\n"+
+		refresh+"\nout=$(plan)\nprintf '%s\\n' \"$out\" | "+p.taken()+"\n", files...)
+}
+
+// taken reads what a plan would take, also in another version.
+func (p Packages) taken() string {
+	if p.Manager == "apt" {
+		return "apt_plan"
+	}
+	return "dnf_plan y"
+}
+
+// clearHost removes from a host what lay and bring have laid there, also when the run is to stop.
+func clearHost(ctx context.Context, r *runner.Runner) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	_, err := r.Sh(ctx, clearStore)
+	return err
 }
 
 // wayBack refuses a plan of apt that removes what could not be installed again without a network. In the version that

@@ -25,6 +25,7 @@ type Service struct {
 	Reads  []Step   // the steps that bring what the process reads
 	Hold   []string `json:",omitempty"` // files; until all are there, someone else starts the service the first time
 	Files  []File   `json:",omitempty"` // further small files that go with the unit
+	Reload *Reload  `json:",omitempty"` // nil: whatever changes takes a restart
 }
 
 func (s Service) String() string { return "service " + s.Name }
@@ -32,18 +33,22 @@ func (s Service) String() string { return "service " + s.Name }
 func (s Service) unitPath() string   { return "/etc/systemd/system/" + s.Name + ".service" }
 func (s Service) dropInPath() string { return s.unitPath() + ".d/kubexm-" + s.Name + ".conf" }
 
-// files returns the unit's files with the digest put into the drop-in.
+// files returns the unit's files with the digest put into the drop-in, but for those that are reloaded.
 func (s Service) files() (Files, string, error) {
 	// Everybody on the host can read this digest, which has no key: whatever is digested must be public or hold enough
 	// chance. So it is: containerd's logins are read at each pull and no part of it, the registry's users file has
 	// bcrypt's salt, and harbor.yml a random password beside the chosen one.
 	bare := s
 	bare.Reads = nil
+	if s.Reload != nil {
+		bare.DropIn = append(slices.Clone(s.DropIn), s.Reload.dropIn(s.Name)...)
+		bare.Reload = &Reload{Frame: s.Reload.Frame}
+	}
 	digest, err := Digest(append([]Step{bare}, s.Reads...)...)
 	if err != nil {
 		return Files{}, "", err
 	}
-	dropIn := append(slices.Clone(s.DropIn), "Environment=KUBEXM_DIGEST="+digest+"\n"...)
+	dropIn := append(slices.Clone(bare.DropIn), "Environment=KUBEXM_DIGEST="+digest+"\n"...)
 	f := Files{What: s.Name, List: append([]File{{Path: s.dropInPath(), Content: dropIn, Mode: 0o644}}, s.Files...)}
 	if s.Unit != nil {
 		f.List = append(f.List, File{Path: s.unitPath(), Content: s.Unit, Mode: 0o644})
@@ -54,7 +59,13 @@ func (s Service) files() (Files, string, error) {
 // Writes is the unit with its drop-in and what goes with it.
 func (s Service) Writes() ([]File, error) {
 	f, _, err := s.files()
-	return f.List, err
+	return s.all(f).List, err
+}
+
+// all puts what is reloaded before the digest: a process with the digest then has no older frame.
+func (s Service) all(f Files) Files {
+	f.List = slices.Concat(s.reloaded(), f.List)
+	return f
 }
 
 // Owns is the unit, which Restore starts again where it was there before, and its files.
@@ -71,9 +82,10 @@ func (s Service) script() string {
 	return runner.Inputs("UNIT", s.Name) + runner.Script(scripts, "service")
 }
 
-// Precheck looks at the unit files, at systemd and at the running process.
+// Precheck looks at the unit files, at systemd and at the running process. What a kubexm that could not reload has
+// started stays as it is, until something changes.
 func (s Service) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
-	files, digest, err := s.files()
+	files, err := s.Writes()
 	if err != nil {
 		return nil, err
 	}
@@ -81,23 +93,50 @@ func (s Service) Precheck(ctx context.Context, r *runner.Runner) (*Change, error
 	for _, f := range s.Hold {
 		look += "; if [ ! -e " + runner.Quote(f) + " ]; then echo held=yes; fi"
 	}
-	old, out, err := r.Look(ctx, look, files.paths()...)
+	old, out, err := r.Look(ctx, look, Files{List: files}.paths()...)
 	if err != nil {
 		return nil, fmt.Errorf("looking at service %s: %w", s.Name, err)
 	}
+	have := stateOf(out)
+	change, err := s.change(r, old, have)
+	if change != nil && s.Reload != nil {
+		if former, err := s.former().change(r, old, have); former == nil {
+			return nil, err
+		}
+	}
+	return change, err
+}
+
+// stateOf reads what service_state prints.
+func stateOf(out string) map[string]string {
 	have := map[string]string{}
 	for l := range strings.SplitSeq(out, "\n") {
 		k, v, _ := strings.Cut(l, "=")
 		have[k] = v
+		if sum, path, ok := strings.Cut(l, "  "); ok { // of sha256sum
+			have[path] = sum
+		}
 	}
 	for v := range strings.FieldsSeq(have["Environment"]) {
 		if v, ok := strings.CutPrefix(v, "KUBEXM_DIGEST="); ok {
 			have["loaded unit"] = v
 		}
 	}
-	g := files.gap(old)
+	if have["ActiveState"] == "reloading" { // it goes on with what it had
+		have["ActiveState"] = "active"
+	}
+	return have
+}
+
+// change restarts the service, or reloads it where that is enough.
+func (s Service) change(r *runner.Runner, old map[string]runner.File, have map[string]string) (*Change, error) {
+	files, digest, err := s.files()
+	if err != nil {
+		return nil, err
+	}
+	changed := files.gap(old).diff
 	want := map[string]string{"UnitFileState": "enabled"}
-	if g.diff == "" {
+	if changed == "" {
 		want["loaded unit"] = digest
 	}
 	held := have["held"] == "yes"
@@ -107,26 +146,32 @@ func (s Service) Precheck(ctx context.Context, r *runner.Runner) (*Change, error
 	if !held || have["KUBEXM_DIGEST"] != "" { // a held one may start and fail again and again until it is configured
 		want["KUBEXM_DIGEST"] = digest
 	}
-	diff := g.diff
-	for _, k := range slices.Sorted(maps.Keys(want)) {
-		if have[k] != want[k] {
-			diff += fmt.Sprintf("%s: %s %q -> %q\n", s.Name, k, have[k], want[k])
-		}
+	differ := differs(s.Name, have, want)
+	if changed+differ == "" {
+		return s.reload(r, old, have), nil
 	}
-	if diff == "" {
-		return nil, nil
-	}
+	g := s.all(files).gap(old)
 	var restarts []string
 	if have["KUBEXM_DIGEST"] != "" || !held && have["ActiveState"] == "active" {
 		restarts = []string{s.Name}
 	}
 	return &Change{
-		Diff: diff, Restarts: restarts,
+		Diff: g.diff + differ, Restarts: restarts,
 		Run: func(ctx context.Context) error {
 			return s.run(ctx, r, g, digest, have, held)
 		},
 		Rollback: s.rollback(r, g, have["ActiveState"] == "active", have["UnitFileState"] == "enabled"),
 	}, nil
+}
+
+// differs says what is not as it is wanted.
+func differs(name string, have, want map[string]string) (diff string) {
+	for _, k := range slices.Sorted(maps.Keys(want)) {
+		if have[k] != want[k] {
+			diff += fmt.Sprintf("%s: %s %q -> %q\n", name, k, have[k], want[k])
+		}
+	}
+	return diff
 }
 
 func (s Service) run(ctx context.Context, r *runner.Runner, g gap, digest string, was map[string]string, held bool) error {
@@ -142,7 +187,12 @@ func (s Service) run(ctx context.Context, r *runner.Runner, g gap, digest string
 	if held {
 		act = "try-restart"
 	}
-	if _, err := r.ChangeWith(ctx, s.script(), "start_service "+runner.Quote(s.Name, verb, act, digest, known), g.put...); err != nil {
+	return s.does(ctx, r, "start_service "+runner.Quote(s.Name, verb, act, digest, known), g.put)
+}
+
+// does runs a function of the script; what the service says of a failure comes with it.
+func (s Service) does(ctx context.Context, r *runner.Runner, call string, put []runner.File) error {
+	if _, err := r.ChangeWith(ctx, s.script(), call, put...); err != nil {
 		err = fmt.Errorf("%w\n%s", err, Journal(ctx, r, s.Name))
 		return fault.Advise(err, "look at the host: journalctl -u "+runner.Quote(s.Name)+"; --no-rollback keeps everything as it is")
 	}

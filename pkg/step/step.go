@@ -26,6 +26,7 @@ type Step interface {
 type Change struct {
 	Diff     string                      // what would change; never holds a secret
 	Restarts []string                    // services and static pods that run, and are restarted by it
+	Apart    bool                        // no other step finds anything else after it than before
 	Run      func(context.Context) error // closes the gap
 	Verify   func(context.Context) error // nil: Precheck again must find no change
 	Rollback func(context.Context) error // nil: nothing to undo

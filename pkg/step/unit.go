@@ -20,6 +20,7 @@ type Unit struct {
 	Settings      []string          // further lines of the [Service] section
 	Reads         []Step            // the steps that bring what the program reads
 	Hold          []string          // see Service
+	Reload        *Reload           // see Service
 	Titled        bool              // the program writes its title over its environment, as nginx does
 }
 
@@ -34,7 +35,7 @@ func (u Unit) Service() Service {
 		u.Before = append(slices.Clone(u.Before), "/bin/sh -c 'printenv KUBEXM_DIGEST | sed s/^/KUBEXM_DIGEST=/ >/run/"+dir+"/environ'")
 	}
 	return Service{
-		Name: u.Name, Reads: u.Reads, Hold: u.Hold,
+		Name: u.Name, Reads: u.Reads, Hold: u.Hold, Reload: u.Reload,
 		Unit:   templates.Render("systemd/unit", u),
 		DropIn: templates.Render("systemd/dropin", u),
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/step/controlplane"
 	"github.com/kubexm/kubexm/pkg/step/etcd"
 	"github.com/kubexm/kubexm/pkg/step/health"
+	"github.com/kubexm/kubexm/pkg/step/host"
 	"github.com/kubexm/kubexm/pkg/step/kubelet"
 )
 
@@ -43,16 +44,10 @@ func LostNodes(c *cluster.Cluster) plan.Part {
 // Retire takes masters and members of etcd off hosts that are not to be any more, one host after the other: first its pods and the virtual address
 // go elsewhere, then its API server ends, then the leadership of etcd and its vote go.
 func Retire(c *cluster.Cluster) plan.Part {
-	masters, members, nodes := c.FormerMasters(), c.FormerEtcd(), c.FormerNodes()
-	hosts := slices.Clone(masters)
-	for _, h := range members {
-		if !slices.Contains(hosts, h) {
-			hosts = append(hosts, h)
-		}
-	}
+	masters, members, nodes, hosts := c.FormerMasters(), c.FormerEtcd(), c.FormerNodes(), retired(c)
 	steps := func(h string) (all []step.Step) {
 		if slices.Contains(nodes, h) {
-			all = append(all, kubelet.Emptied(c, h))
+			all = append(all, kubelet.Emptied(c, h)...)
 		}
 		if slices.Contains(masters, h) { // an API server that ends takes itself out of the service kubernetes, while its etcd answers
 			all = append(append(all, elsewhere(c, h)...), controlplane.Gone())
@@ -67,6 +62,17 @@ func Retire(c *cluster.Cluster) plan.Part {
 		return all
 	}
 	return rolling(c, inTurn(c, hosts, c.VIPHolder(), c.Observed.EtcdLeader()), health.Well, on("retire", hosts, steps))
+}
+
+// retired are the hosts of Retire, each once.
+func retired(c *cluster.Cluster) []string {
+	hosts := c.FormerMasters()
+	for _, h := range c.FormerEtcd() {
+		if !slices.Contains(hosts, h) {
+			hosts = append(hosts, h)
+		}
+	}
+	return hosts
 }
 
 // elsewhere passes the virtual address on from a master that is none any more.
@@ -84,9 +90,9 @@ const emptied = 10
 
 // Emptied takes the pods off nodes that leave, but for those that Retire has emptied.
 func Emptied(c *cluster.Cluster) plan.Part {
-	retired := append(c.FormerMasters(), c.FormerEtcd()...)
-	nodes := slices.DeleteFunc(c.FormerNodes(), func(h string) bool { return slices.Contains(retired, h) })
-	return plan.Batches{Size: emptied, Part: on("empty", nodes, func(h string) []step.Step { return []step.Step{kubelet.Emptied(c, h)} })}
+	control := retired(c)
+	nodes := slices.DeleteFunc(c.FormerNodes(), func(h string) bool { return slices.Contains(control, h) })
+	return plan.Batches{Size: emptied, Part: on("empty", nodes, func(h string) []step.Step { return kubelet.Emptied(c, h) })}
 }
 
 // NoNodes removes the nodes of hosts that are none any more, once their kubelets have ended.
@@ -103,4 +109,9 @@ func NoNodes(c *cluster.Cluster) plan.Part {
 			return steps
 		}),
 	}}
+}
+
+// NoFormer takes the former addresses off hosts, once nobody knows them by these.
+func NoFormer(c *cluster.Cluster) plan.Task {
+	return on("former", host.FormerHosts(c), func(string) []step.Step { return []step.Step{host.NoFormer()} })
 }

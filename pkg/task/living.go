@@ -38,8 +38,14 @@ func rolling(c *cluster.Cluster, order []string, well onHost, part plan.Part) pl
 
 // waves sends hosts through a part: one at first, then size of them at a time.
 func waves(hosts []string, size int, part func(hosts []string) plan.Part) plan.Part {
+	return wavesAfter(hosts, size, nil, part)
+}
+
+// wavesAfter does so, with something before the others, where they are to change.
+func wavesAfter(hosts []string, size int, before plan.Part, part func(hosts []string) plan.Part) plan.Part {
 	first := min(1, len(hosts))
-	return plan.Module{Parts: []plan.Part{plan.Batches{Part: part(hosts[:first])}, plan.Batches{Size: size, Part: part(hosts[first:])}}}
+	others := plan.Batches{Size: size, Part: part(hosts[first:])}
+	return plan.Module{Parts: []plan.Part{plan.Batches{Part: part(hosts[:first])}, plan.Scope{Name: "others", Begin: before, Part: others}}}
 }
 
 // Forward lets all hosts that listen for API requests answer at the wanted port and at former ones, before anything else changes.
@@ -101,9 +107,15 @@ func member(c *cluster.Cluster, t plan.Task, well onHost) plan.Part {
 	}), End: on("healthy", t.Hosts, func(h string) []step.Step { return []step.Step{well(c, h)} })}
 }
 
-// KubeadmConfig brings to masters what kubeadm reads there when their static pods are recreated.
+// Snapshot takes a snapshot of etcd before a part of the control plane changes its version.
+func Snapshot(c *cluster.Cluster) plan.Part {
+	host := etcd.SnapshotHost(c)
+	return plan.If(c.Upgrades() && host != "", on("snapshot", []string{host}, func(h string) []step.Step { return []step.Step{etcd.NewSnapshot(c, h)} }))
+}
+
+// KubeadmConfig brings to masters kubeadm, and what it reads there when their static pods are recreated.
 func KubeadmConfig(c *cluster.Cluster, hosts []string) plan.Task {
-	return on("configuration", hosts, func(h string) []step.Step { return masterPKI(c, h)[1:] })
+	return on("configuration", hosts, func(h string) []step.Step { return append([]step.Step{kubeadm.Programs(c, h)}, masterPKI(c, h)[1:]...) })
 }
 
 // LiveMasters keeps the API server, controller manager and scheduler of masters that run, one by one; and first the
@@ -115,14 +127,11 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 		}
 		return append([]step.Step{controlplane.Programs(c, h, "kube-apiserver")}, apiServerFiles(c, h)...)
 	})
-	var master plan.Part = on("master", hosts, func(h string) (steps []step.Step) {
+	var master plan.Part = on("master", hosts, func(h string) []step.Step {
 		if !c.Kubeadm() {
 			return append(apiServer(c, h), vipPod(c, h)...)
 		}
-		if c.FormerPorts() != nil {
-			steps = append(steps, kubeadm.Ported(c))
-		}
-		return slices.Concat(steps, listening(c, h, kubeadm.ControlPlane(c, h, kubeadmEtcd(c, h), etcdClient(c, h)...)),
+		return slices.Concat([]step.Step{kubeadm.OwnServer(c, h), kubeadm.OwnKubelet(c, h)}, listening(c, h, kubeadm.ControlPlane(c, h, kubeadmEtcd(c, h), etcdClient(c, h)...)),
 			[]step.Step{step.APIReady{API: c.API(h)}}, vipPod(c, h))
 	})
 	last := []string{c.VIPHolder()}               // so that the address moves once
@@ -132,23 +141,17 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 		if c.FormerPorts() != nil {
 			parts = append(parts, on("port", hosts, func(string) []step.Step { return []step.Step{host.PortFree(c)} }))
 		}
-		etcd := on("etcd", hosts, func(h string) []step.Step { return []step.Step{kubeadm.EtcdMember(c, h, kubeadmEtcd(c, h))} })
+		etcd := on("etcd", hosts, func(h string) (steps []step.Step) {
+			moves := moved(c, h)
+			if moves != nil {
+				steps = append(steps, kubeadm.NewEtcdCerts(c, h))
+			}
+			return slices.Concat(steps, []step.Step{kubeadm.EtcdMember(c, h, kubeadmEtcd(c, h))}, moves)
+		})
 		master = plan.Module{Parts: append(parts, member(c, etcd, health.Well), master)}
 	}
 	order := inTurn(c, hosts, last...)
-	for _, vip := range plugin.VIPs() {
-		if vip.Pod && vip.Name == plugin.VIPOf(c.Spec).Name && !vip.Holds(c.Spec) {
-			continue // each master is to have the address: the others do not take it over any more
-		}
-		if _, holders := c.Split(vip.Unit, hosts); vip.Pod && holders != nil {
-			master = plan.Scope{Name: "address", Part: master, Begin: on("hand-over", holders, func(h string) []step.Step {
-				at := slices.Index(order, h)
-				later := slices.Clone(order[at+1:])
-				slices.Reverse(later) // those first that have changed, and then those that do so last
-				return []step.Step{vips[vip.Name].handOver(c, h, slices.Concat(order[:at], later))}
-			})}
-		}
-	}
+	master = addressed(c, hosts, order, master)
 	parts := []plan.Part{files, master}
 	if !c.Kubeadm() {
 		parts = append(parts, on("controllers", hosts, func(h string) []step.Step {
@@ -167,6 +170,30 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 	})}}
 }
 
+// addressed is a part that restarts what gives masters the virtual address, where that is a static pod: one that has it hands it over before, to those first that have
+// changed, and then to those that do so last.
+func addressed(c *cluster.Cluster, hosts, order []string, master plan.Part) plan.Part {
+	for _, vip := range plugin.VIPs() {
+		if vip.Pod && vip.Name == plugin.VIPOf(c.Spec).Name && !vip.Holds(c.Spec) {
+			continue // each master is to have the address: the others do not take it over any more
+		}
+		if _, holders := c.Split(vip.Unit, hosts); vip.Pod && holders != nil {
+			master = plan.Scope{Name: "address", Part: master, Begin: on("hand-over", holders, func(h string) []step.Step {
+				at := slices.Index(order, h)
+				later := slices.Clone(order[at+1:])
+				slices.Reverse(later)
+				return []step.Step{vips[vip.Name].handOver(c, h, slices.Concat(order[:at], later))}
+			})}
+		}
+	}
+	return master
+}
+
+// drainedFirst are hosts, those first that have no pods: they get them back first.
+func drainedFirst(c *cluster.Cluster, hosts []string) []string {
+	return slices.SortedStableFunc(slices.Values(hosts), func(a, b string) int { return cmp.Compare(left(c, a), left(c, b)) })
+}
+
 // left is 0 for a node from which a run that was cut off has taken the pods.
 func left(c *cluster.Cluster, host string) int {
 	if c.FactsOf(host).Drained {
@@ -175,31 +202,81 @@ func left(c *cluster.Cluster, host string) int {
 	return 1
 }
 
-// LiveNodes keeps runtime, kubelet and kube-proxy of nodes that run: of one at first, then of a quarter at a time, or one by one
-// where they must be drained. The next ones wait until the kubelets before them are well.
+// restartsPods reports whether the kubelet of a master that gets another minor version restarts static pods, such as those of the control plane: it knows them by a
+// checksum of all their fields, of which another version has others (k8s.io/kubernetes/pkg/kubelet/config/common.go, applyDefaults).
+func restartsPods(c *cluster.Cluster, host string) bool {
+	vip := plugin.VIPOf(c.Spec)
+	return c.Host(host).Is(v1alpha1.RoleMaster) && (c.Kubeadm() || vip.Pod && c.Host(host).Is(vip.Role)) && c.OtherKubelet(host)
+}
+
+// LiveNodes keeps runtime, kubelet and kube-proxy of nodes that run: of one at first, then of a quarter at a time, or as
+// many as spec.upgrade says where they must be drained. The next ones wait until the kubelets before them are well. Masters whose static pods restart by it go one by one between gates, before
+// the others, or after them on the way back: their proxies may hear late of pods that move.
 func LiveNodes(c *cluster.Cluster, hosts []string) plan.Part {
-	hosts = slices.SortedStableFunc(slices.Values(hosts), func(a, b string) int { // those that have no pods get them back first
-		return cmp.Compare(left(c, a), left(c, b))
-	})
-	drains, size := c.Drains(hosts), len(hosts)/4
-	if len(drains) > 0 {
-		size = 1
+	hosts = drainedFirst(c, hosts)
+	var masters, others []string
+	for _, h := range hosts {
+		if restartsPods(c, h) {
+			masters = append(masters, h)
+		} else {
+			others = append(others, h)
+		}
 	}
-	return waves(hosts, size, func(hosts []string) plan.Part {
-		programs := []plan.Part{NodePrograms(c, hosts), NodeServices(c, hosts)}
-		if c.Kubeadm() {
-			programs = []plan.Part{LiveKubeadmPrograms(c, hosts)}
+	size, pause := len(others)/4, plan.Part(nil)
+	if drains := c.Drains(others); len(drains) > 0 {
+		size = c.AtATime(len(drains))
+		if c.Spec.Upgrade.Pause.Duration > 0 && len(others) > 1 {
+			pause = on("pause", others[:1], func(h string) []step.Step { return []step.Step{kubelet.Watch(c, h)} })
 		}
-		node := plan.Scope{
-			Name: "node", Part: plan.PerHost(slices.Concat([]plan.Part{Runtime(c, hosts)}, programs)),
-			End: on("healthy", hosts, func(h string) []step.Step { return []step.Step{kubelet.Healthy(c, h)} }),
+	}
+	parts := []plan.Part{liveMasterNodes(c, masters), wavesAfter(others, size, pause, func(hosts []string) plan.Part { return liveNode(c, hosts, nil, nil) })}
+	if c.GoesBack() {
+		slices.Reverse(parts)
+	}
+	return plan.Module{Parts: parts}
+}
+
+// liveMasterNodes does so with masters whose static pods restart by it.
+func liveMasterNodes(c *cluster.Cluster, hosts []string) plan.Part {
+	order := inTurn(c, hosts, c.VIPHolder(), c.Observed.EtcdLeader())
+	before := func(h string) []step.Step {
+		if c.Spec.Etcd.Type != v1alpha1.TypeKubeadm {
+			return nil
 		}
-		if away := slices.DeleteFunc(slices.Clone(drains), func(h string) bool { return !slices.Contains(hosts, h) }); len(away) > 0 {
-			node.Begin = on("drain", away, func(h string) []step.Step { return kubelet.Drain(c, h) })
-			node.Finally = on("uncordon", away, func(h string) []step.Step { return []step.Step{kubelet.Uncordon(c, h)} })
-		}
-		return node
-	})
+		return []step.Step{health.ControlPlane(c, h), health.HandOver(c, h)}
+	}
+	after := func(h string) []step.Step {
+		return []step.Step{kubeadm.PodsRenewed(), step.APIReady{API: c.API(h)}, kubeadm.ProxyHears(c), health.Well(c, h)}
+	}
+	return rolling(c, order, health.Well, addressed(c, hosts, order, liveNode(c, hosts, before, after)))
+}
+
+// liveNode keeps hosts: what must be drained is drained before, and gets pods again in any case. More steps go before and after.
+func liveNode(c *cluster.Cluster, hosts []string, before, after func(host string) []step.Step) plan.Part {
+	programs := []plan.Part{NodePrograms(c, hosts), NodeServices(c, hosts)}
+	if c.Kubeadm() {
+		programs = []plan.Part{LiveKubeadmPrograms(c, hosts)}
+	}
+	node := plan.Scope{
+		Name: "node", Part: plan.PerHost(slices.Concat([]plan.Part{Runtime(c, hosts)}, programs)),
+		End: on("healthy", hosts, func(h string) (steps []step.Step) {
+			steps = append(steps, kubelet.Healthy(c, h))
+			if after != nil {
+				steps = append(steps, after(h)...)
+			}
+			return steps
+		}),
+	}
+	if away := c.Drains(hosts); len(away) > 0 {
+		node.Begin = on("drain", away, func(h string) (steps []step.Step) {
+			if before != nil {
+				steps = before(h)
+			}
+			return append(steps, kubelet.Drain(c, h)...)
+		})
+		node.Finally = on("uncordon", away, func(h string) []step.Step { return kubelet.Uncordon(c, h) })
+	}
+	return node
 }
 
 // LiveProxies keeps the proxies by which workers that run reach the API servers. The next workers wait until one answers through those before.

@@ -20,8 +20,11 @@ var (
 	}{
 		"containerd": {containerd.Steps, containerd.Load, containerd.Registries},
 	}
-	networks = map[string]func(*cluster.Cluster) step.Step{
-		"flannel": flannel.Objects,
+	networks = map[string]struct {
+		objects func(*cluster.Cluster) step.Step
+		follow  func(*cluster.Cluster) step.Step // the addresses of nodes, once kubelets tell them
+	}{
+		"flannel": {flannel.Objects, flannel.Addresses},
 	}
 	vips = map[string]struct {
 		run      onHost

@@ -97,8 +97,16 @@ func liveMembers(c *cluster.Cluster, hosts []string) plan.Task {
 		if c.MemberOf(h).Learner { // a run was cut off before it voted
 			all = append(all, etcd.Promote(c, h))
 		}
-		return all
+		return append(all, moved(c, h)...)
 	})
+}
+
+// moved tells the others where the member of etcd on a host is, if that has another address now.
+func moved(c *cluster.Cluster, host string) []step.Step {
+	if m := c.MemberOf(host); m.ID != 0 && m.PeerURLs != nil && !slices.Equal(m.PeerURLs, []string{c.PeerURL(host)}) {
+		return []step.Step{etcd.Move(c, m)}
+	}
+	return nil
 }
 
 // KubeadmPrograms puts kubeadm and a kubelet that waits for it on hosts that are no nodes yet.
@@ -114,7 +122,7 @@ func LiveKubeadmPrograms(c *cluster.Cluster, hosts []string) plan.Task {
 func kubeadmPrograms(c *cluster.Cluster, hosts []string, certs func(host string) []step.Step) plan.Task {
 	return on("programs", hosts, func(h string) []step.Step {
 		all := slices.Concat([]step.Step{kubeadm.Programs(c, h), kubelet.Programs(c, h), kubelet.Manifests()}, certs(h),
-			[]step.Step{kubelet.Joined(c, h), kubelet.Prepared(c, h), kubeadm.Leftovers{}})
+			kubeadm.KubeletFlags(c), []step.Step{kubelet.Joined(c, h), kubelet.Prepared(c, h), kubeadm.Leftovers{}})
 		if c.FormerNames(h) != nil || c.FormerPorts() != nil {
 			all = append(all, kubeadm.Renamed(c))
 		}
@@ -263,7 +271,12 @@ func APIPort(c *cluster.Cluster) plan.Task {
 
 // Network installs the network plugin.
 func Network(c *cluster.Cluster) plan.Task {
-	return on("network", []string{plan.API}, func(string) []step.Step { return []step.Step{networks[c.Spec.Network.Plugin](c)} })
+	return on("network", []string{plan.API}, func(string) []step.Step { return []step.Step{networks[c.Spec.Network.Plugin].objects(c)} })
+}
+
+// NodeAddresses lets the network plugin follow nodes to other addresses.
+func NodeAddresses(c *cluster.Cluster) plan.Task {
+	return on("network", []string{plan.API}, func(string) []step.Step { return []step.Step{networks[c.Spec.Network.Plugin].follow(c)} })
 }
 
 // Proxy installs kube-proxy where it runs in pods, and keeps what kubeadm reads from the cluster.
@@ -271,6 +284,11 @@ func Proxy(c *cluster.Cluster) plan.Task {
 	return on("proxy", []string{plan.API}, func(h string) []step.Step {
 		return []step.Step{addon.KubeProxy(c), kubeadm.ConfigMaps(c, kubeadmEtcd(c, h))}
 	})
+}
+
+// KubeadmRecord keeps what kubeadm reads from the cluster before masters join, which it tells where etcd is.
+func KubeadmRecord(c *cluster.Cluster) plan.Task {
+	return on("record", []string{plan.API}, func(h string) []step.Step { return []step.Step{kubeadm.ConfigMaps(c, kubeadmEtcd(c, h))} })
 }
 
 // DNS installs the cluster's DNS server.
@@ -288,10 +306,15 @@ func Identity(c *cluster.Cluster) plan.Task {
 	return on("identity", []string{plan.API}, func(string) []step.Step { return []step.Step{addon.Identity(c)} })
 }
 
+// Configuration keeps the configuration in the cluster, once that is what it says.
+func Configuration(c *cluster.Cluster) plan.Part {
+	return plan.If(c.Kept().Text != nil, on("configuration", []string{plan.API}, func(string) []step.Step { return []step.Step{addon.Configuration(c)} }))
+}
+
 // Fence keeps lost machines out, where there are any, and lets those in that join.
 func Fence(c *cluster.Cluster) plan.Part {
 	joining, _ := c.SplitNodes(c.Nodes())
-	return plan.If(len(c.Fenced)+len(joining) > 0, on("fence", []string{plan.API}, func(string) []step.Step { return []step.Step{addon.Fence(c)} }))
+	return plan.If(len(c.Fenced)+len(joining) > 0 || c.Unfenced, on("fence", []string{plan.API}, func(string) []step.Step { return []step.Step{addon.Fence(c)} }))
 }
 
 // LocalProxy runs the proxy of workers by which they reach the API servers, where that is how they do.
@@ -378,6 +401,10 @@ func Clean(c *cluster.Cluster, hosts []string) plan.Task {
 		if cluster.InDocker(c.Spec, c.Host(h)) { // containers, mounts and packet filters are Docker's
 			return []step.Step{cleanup.Services(c, h), registries[c.Spec.Registry.Type].gone(), cleanup.Data(c, h), cleanup.Restored{}}
 		}
-		return []step.Step{cleanup.Pods(c), cleanup.Services(c, h), cleanup.Groups(), cleanup.Mounts(c), cleanup.Network(c), cleanup.Data(c, h), cleanup.Restored{}}
+		steps := []step.Step{cleanup.Pods(c), cleanup.Services(c, h), cleanup.Groups(), cleanup.Mounts(c), cleanup.Network(c), cleanup.Data(c, h), cleanup.Restored{}}
+		if c.FactsOf(h).HasFormer() {
+			steps = append(steps, host.NoFormer())
+		}
+		return steps
 	})
 }

@@ -6,11 +6,13 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"embed"
+	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"text/template"
 )
@@ -48,6 +50,7 @@ func Names() []string {
 }
 
 var funcs = template.FuncMap{
+	"base64": func(data []byte) string { return strconv.Quote(base64.StdEncoding.EncodeToString(data)) },
 	"flags":  Flags,
 	"indent": func(n int, s string) string { return strings.ReplaceAll(s, "\n", "\n"+strings.Repeat(" ", n)) },
 	"join":   strings.Join,

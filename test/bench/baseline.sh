@@ -5,23 +5,26 @@
 # machines that are known to be fit: it checks nothing, verifies no checksum, cannot
 # be run twice and undoes nothing.
 #
-#   ROW              1: kubeadm, etcd as a static pod; 2: plain binaries under systemd, one master; 4: as 1, several masters
+#   ROW              1: kubeadm, etcd as a static pod; 2: plain binaries under systemd, one master; 4: as 1, several masters;
+#                    join: only WORKER joins, a cluster of row 1 that runs
 #   MASTERS, WORKER  addresses; the nodes' host names are node1, node2 and so on in this order
+#   OTHERS           join: addresses of the workers that are there, between these two in that order
 #   KEY, KNOWN       private key and known hosts for ssh, as root
 #   FILES            prepared beforehand: runtime/ (a tree to copy), programs/ (binaries),
 #                    images/*.tar (OCI archives), manifests/*.yaml
 #   PAUSE, VERSION   image of pod sandboxes; version of Kubernetes
-#   OUT              where the administrator's kubeconfig goes
+#   OUT              where the administrator's kubeconfig goes; join: where it is
 set -Eeuo pipefail
 
 T=$(mktemp -d)
 MASTER=${MASTERS%% *}
 declare -A NAME=() # of each address
-for h in $MASTERS $WORKER; do NAME[$h]=node$((${#NAME[@]} + 1)); done
+for h in $MASTERS ${OTHERS:-} $WORKER; do NAME[$h]=node$((${#NAME[@]} + 1)); done
 trap 'for h in "${!NAME[@]}"; do ssh -o ControlPath=$T/%h.ssh -O exit $h; done 2>/dev/null; rm -rf $T' EXIT
 trap 'touch $T/failed' ERR # in jobs too
 PODS=10.233.64.0/18 SERVICES=10.233.0.0/18 API=https://lb.kubexm.local:6443
 PKI=/etc/kubernetes/pki TOKEN=abcdef.0123456789abcdef
+DISCOVERY="bootstrapToken: {token: $TOKEN, apiServerEndpoint: 'lb.kubexm.local:6443', unsafeSkipCAVerification: true}"
 KUBECTL="$FILES/programs/kubectl --kubeconfig=$OUT"
 
 on() { # HOST COMMAND: as root, standard input passed on
@@ -131,10 +134,10 @@ END
 # ---- what is the same in all rows once the API server answers
 
 addons() { $KUBECTL create --validate=false -f "$FILES/manifests/flannel.yaml" -f "$FILES/manifests/coredns.yaml" >/dev/null; }
-ready() {
-  until $KUBECTL get node "${NAME[@]}" >/dev/null 2>&1; do sleep 0.1; done
+ready() { # NODE...
+  until $KUBECTL get node "$@" >/dev/null 2>&1; do sleep 0.1; done
   $KUBECTL label node "${NAME[$WORKER]}" node-role.kubernetes.io/worker= >/dev/null &
-  $KUBECTL wait --timeout=300s --for=condition=Ready "${NAME[@]/#/node/}" >/dev/null &
+  $KUBECTL wait --timeout=300s --for=condition=Ready "${@/#/node/}" >/dev/null &
   $KUBECTL rollout status --timeout=300s -n kube-flannel daemonset/kube-flannel-ds >/dev/null &
   $KUBECTL rollout status --timeout=300s -n kube-system deployment/coredns >/dev/null &
   all
@@ -150,7 +153,7 @@ row1() {
   kubeadm_worker &
   await node1
   addons
-  ready
+  ready "${NAME[@]}"
 }
 kubeadm_node() { # HOST IMAGES PROGRAM...: everything before kubeadm runs
   local host=$1 set=$2; shift 2
@@ -220,7 +223,7 @@ kubeadm_join() { # HOST ROLE [LINE]
   on "$1" "cat >/etc/kubernetes/join.yaml; /usr/local/bin/kubeadm join --skip-phases=preflight --config /etc/kubernetes/join.yaml >/dev/null" <<END
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: JoinConfiguration
-discovery: {bootstrapToken: {token: $TOKEN, apiServerEndpoint: "lb.kubexm.local:6443", unsafeSkipCAVerification: true}}
+discovery: {$DISCOVERY}
 $(registration "$1" "$2")
 ${3:-}
 END
@@ -238,6 +241,20 @@ nodeRegistration:
 END
 }
 
+# ---- join: a worker more, with the administrator's credentials, as kubexm's clusters know no bootstrap tokens; its kubelet has the serving
+# certificate that it signs itself
+
+rowjoin() {
+  DISCOVERY='file: {kubeConfigPath: /etc/kubernetes/discovery.conf}'
+  kubeadm_node "$WORKER" worker &
+  on "$WORKER" 'mkdir -p /etc/kubernetes; cat >/etc/kubernetes/discovery.conf' <"$OUT" &
+  local h
+  for h in $MASTERS $OTHERS; do on "$h" "printf '%s\n' '$WORKER ${NAME[$WORKER]}' >>/etc/hosts" & done
+  all
+  kubeadm_join "$WORKER" worker
+  ready "${NAME[$WORKER]}"
+}
+
 # ---- row 2: plain binaries
 
 row2() {
@@ -251,7 +268,7 @@ row2() {
   reach api
   $KUBECTL create --validate=false -f "$FILES/manifests/rbac.yaml" >/dev/null &
   addons
-  ready
+  ready "${NAME[@]}"
 }
 certificates() {
   ca ca & ca etcd-ca & ca front-proxy-ca &

@@ -65,6 +65,7 @@ spec:
 }
 
 type simulation struct {
+	hosts   []*runnertest.Host
 	api     *kubetest.Server
 	latency time.Duration
 }
@@ -72,6 +73,7 @@ type simulation struct {
 // host starts one host.
 func (s *simulation) host(name, ssh, ip string, master bool) {
 	h := runnertest.Debian12(name)
+	s.hosts = append(s.hosts, h)
 	h.SetAddr("eth0", ip+"/16")
 	kubelet := h.OnStart["kubelet.service"]
 	h.OnStart["kubelet.service"] = func(h *runnertest.Host) error {
@@ -110,7 +112,9 @@ func (s *simulation) serve(h *runnertest.Host, address string) error {
 		return err
 	}
 	dial := s.api.Dialer(&tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12})
-	h.Serve(address, func() (net.Conn, error) { return dial(context.Background(), "tcp", address) })
+	for _, from := range s.hosts { // workers that leave ask it themselves
+		from.Serve(address, func() (net.Conn, error) { return dial(context.Background(), "tcp", address) })
+	}
 	return nil
 }
 

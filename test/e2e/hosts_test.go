@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -15,11 +16,14 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/kubexm/kubexm/test/testbed"
 )
 
 // hostRows are the rows whose clusters get hosts and lose them.
-var hostRows = []int{4, 5, 7, 9, 13, 14, 18, 21, 22}
+var hostRows = []int{1, 2, 4, 5, 7, 9, 13, 14, 18, 21, 22}
 
 // TestHosts lets hosts join clusters that run and leave them, while a user on the worker asks the API server every 100 ms and
 // writes all the time: nothing that was written is lost, no pod on a host that stays restarts, machines that left are as they
@@ -56,8 +60,19 @@ func comeAndGo(t *testing.T, row int) {
 		name string
 		do   func(*testing.T, *moving)
 	}{
-		{"grow", growAndShrink}, {"worker", workerComesAndGoes}, {"five", fiveMasters}, {"first", firstGoes}, {"leader", leaderBurns}, {"address", addressesChange}, {"killed", killedMoving},
+		{"grow", growAndShrink},
+		{"worker", workerComesAndGoes},
+		{"five", fiveMasters},
+		{"first", firstGoes},
+		{"leader", leaderBurns},
+		{"address", addressesChange},
+		{"roles", rolesChange},
+		{"network", networkChanges},
+		{"killed", killedMoving},
 	} {
+		if is.Masters == 1 && part.name != "worker" && part.name != "network" {
+			continue // they are about several
+		}
 		done := t.Run(part.name, func(t *testing.T) {
 			defer timed(t)()
 			part.do(t, m)
@@ -71,7 +86,7 @@ func comeAndGo(t *testing.T, row int) {
 	}
 	m.unrelay(t)
 	m.remove(t)
-	m.left(t, nil, func(string) bool { return true })
+	m.left(t, sharedByAll, func(string) bool { return true }) // one that came again found what others had set
 }
 
 // growAndShrink leads from one master without a load balancer to all that the row has, in one run, and back.
@@ -120,6 +135,7 @@ func leaderBurns(t *testing.T, m *moving) {
 	lose.prepare = func(t *testing.T) { must(t, the.bed.Poweroff(t.Context(), victim)) }
 	m.gone = victim.Name
 	m.move(t, lose, m.limit(lease))
+	m.fenced(t, victim)
 	must(t, the.bed.Burn(t.Context(), victim))
 	must(t, the.bed.Start(t.Context(), victim))
 	m.gone = ""
@@ -131,6 +147,27 @@ func leaderBurns(t *testing.T, m *moving) {
 	m.move(t, come, m.limit(moment))
 }
 
+// fenced switches a machine on again that was given up: what runs there does not become part of the cluster.
+func (m *moving) fenced(t *testing.T, n testbed.Node) {
+	t.Helper()
+	must(t, the.bed.Start(t.Context(), n))
+	for begin := time.Now(); time.Since(begin) < 40*time.Second; time.Sleep(2 * time.Second) {
+		list, err := m.client(t).CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+		if err == nil && slices.ContainsFunc(list.Items, func(is corev1.Node) bool { return is.Name == n.Name }) {
+			t.Fatalf("%s is a node again", n.Name)
+		}
+	}
+	said := the.on(t, n, "systemctl is-active kubelet; journalctl -u kubelet --no-pager | grep -o 'kubexm-lost-machines.*' | head -n 1 | cut -c -300")
+	t.Logf("the kubelet of %s that is back: %s", n.Name, said)
+	if !strings.Contains(said, "kubexm-lost-machines") {
+		t.Errorf("nothing denied it")
+	}
+	if !m.externalEtcd() {
+		m.checkMembers(t)
+	}
+	must(t, the.bed.Poweroff(t.Context(), n))
+}
+
 // addressesChange gives the second master, and then a worker, another address, and then the former one again. Its other address stays, for the test.
 func addressesChange(t *testing.T, m *moving) {
 	m.whole(t)
@@ -140,7 +177,7 @@ func addressesChange(t *testing.T, m *moving) {
 		other := netip.MustParseAddr(n.Address).As4()
 		other[3] += 100
 		for _, way := range [][2]string{{n.Address, netip.AddrFrom4(other).String()}, {netip.AddrFrom4(other).String(), n.Address}} {
-			s := stroke{name: n.Name + " moves", args: []string{"replace", "node", n.Name, "--address", way[1], "--yes", "-o", "json"}}
+			s := stroke{name: n.Name + " moves", args: []string{"replace", "node", n.Name, "--address", way[1], "--yes", "-o", "json"}, again: []string{n.Name}}
 			s.prepare = func(t *testing.T) {
 				// The address that is added last is the second one, which nobody takes for the machine's own.
 				the.on(t, n, fmt.Sprintf(`dev=$(ip -4 -o addr | awk '$4 ~ /^%s\// {print $2; exit}')
@@ -153,6 +190,93 @@ sysctl -qw "net.ipv4.conf.$dev.promote_secondaries=1"; ip addr del %s/24 dev "$d
 		the.on(t, n, fmt.Sprintf("ip addr del %s/24 dev $(ip -4 -o addr | awk '$4 ~ /^%s\\// {print $2; exit}')", netip.AddrFrom4(other), netip.AddrFrom4(other)))
 	}
 	m.move(t, m.goes("worker", worker), moment)
+}
+
+// rolesChange makes a master of a worker, on which nobody asks, and a worker of the last master, in one run, and takes it back.
+func rolesChange(t *testing.T, m *moving) {
+	m.whole(t)
+	m.move(t, m.comes("worker", m.spares[0]), moment)
+	was := m.read(t).Spec.Hosts
+	hosts := slices.Clone(was)
+	var i, j int
+	for at, h := range hosts {
+		switch h := h.(map[string]any); {
+		case slices.Contains(h["roles"].([]any), any("master")):
+			i = at
+		case h["name"] == m.spares[0].Name:
+			j = at
+		}
+	}
+	one, other := maps.Clone(hosts[i].(map[string]any)), maps.Clone(hosts[j].(map[string]any))
+	one["roles"], other["roles"] = other["roles"], one["roles"]
+	hosts[i], hosts[j] = one, other
+	both := []string{one["name"].(string), other["name"].(string)}
+	for _, list := range [][]any{hosts, was} {
+		s := stroke{name: "roles change", args: []string{"apply", "--yes", "-o", "json"}, again: both, prepare: func(t *testing.T) { m.change(t, set("hosts", list)) }}
+		m.move(t, s, m.limit(moment))
+	}
+	m.move(t, m.goes("worker", m.spares[0]), moment)
+}
+
+// networkChanges gives all machines other addresses at once, as if they had been taken to another network, and then their former ones.
+func networkChanges(t *testing.T, m *moving) {
+	m.whole(t)
+	client := m.client(t)
+	note := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "before"}}
+	_, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), note, metav1.CreateOptions{})
+	must(t, err)
+	here := the.nodes[:len(m.full)]
+	stay, full := m.with(t, "worker"), m.full
+	for _, far := range []bool{true, false} {
+		running := m.containers(t, stay, false)
+		to := map[string]any{}
+		for i, n := range here {
+			was, other := n.Address, netip.MustParseAddr(n.Address).As4()
+			if other[3] += 100; !far {
+				other[3] -= 200
+			}
+			now := netip.AddrFrom4(other).String()
+			script := fmt.Sprintf(`sleep 0.3; dev=$(ip -4 -o addr | grep -F " %s/" | head -n 1 | cut -d " " -f 2)
+route=$(ip route show default | head -n 1); ip addr del %[1]s/24 dev "$dev"; ip addr add %[2]s/24 dev "$dev"
+[ -z "$route" ] || ip route replace $route`, was, now)
+			the.on(t, n, "systemd-run -q --collect bash -c '"+script+"'")
+			to[was], here[i].Address = now, now
+		}
+		for _, n := range here {
+			for begin := time.Now(); ; time.Sleep(200 * time.Millisecond) {
+				if _, err := the.bed.SSH(t.Context(), n, "true"); err == nil {
+					break
+				} else if time.Since(begin) > 30*time.Second {
+					t.Fatal(err)
+				}
+			}
+		}
+		m.full = nil
+		for _, h := range full {
+			h := maps.Clone(h.(map[string]any))
+			h["address"] = to[h["address"].(string)]
+			m.full = append(m.full, h)
+		}
+		full = m.full
+		m.change(t, set("hosts", full))
+		done := m.run(t, "apply", "--yes", "-o", "json", "--host-keys", "accept-new").ok(t)
+		t.Logf("the network changed: %d steps of the last run changed in %.0f s in all", done.result.Summary.Changed, done.took.Seconds())
+		m.holds(t)
+		_, err = m.client(t).CoreV1().ConfigMaps("default").Get(t.Context(), note.Name, metav1.GetOptions{})
+		must(t, err)
+		now := m.containers(t, stay, false)
+		for _, n := range stay {
+			for _, line := range running[n] {
+				if !slices.Contains(now[n], line) {
+					t.Errorf("on %s %q ended; now there are\n%s", n, line, strings.Join(now[n], "\n"))
+				}
+			}
+			if left := the.on(t, m.node(t, n), "ip -o addr show dev lo label lo:kubexm; ip route show proto 157"); left != "" {
+				t.Errorf("on %s is left: %s", n, left)
+			}
+		}
+	}
+	must(t, m.client(t).CoreV1().ConfigMaps("default").Delete(t.Context(), note.Name, metav1.DeleteOptions{}))
 }
 
 // killedMoving kills kubexm at random moments while hosts come and go. The same command again goes on.

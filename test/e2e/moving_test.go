@@ -44,6 +44,7 @@ type stroke struct {
 	args    []string
 	prepare func(t *testing.T) // what comes before it
 	strict  bool               // nothing at all restarts on other hosts
+	again   []string           // machines that leave and join again
 }
 
 // configured is what matters here of a configuration.
@@ -151,7 +152,7 @@ func (m *moving) move(t *testing.T, s stroke, away time.Duration) {
 	}
 	m.holds(t)
 	still := m.with(t, "master", "worker")
-	stay = slices.DeleteFunc(stay, func(n string) bool { return !slices.Contains(still, n) })
+	stay = slices.DeleteFunc(stay, func(n string) bool { return !slices.Contains(still, n) || slices.Contains(s.again, n) })
 	now := m.containers(t, stay, s.strict)
 	for _, n := range stay {
 		for _, line := range running[n] {
@@ -192,6 +193,21 @@ func (m *moving) holds(t *testing.T) {
 	m.left(t, sharedByAll, func(name string) bool { return !slices.Contains(hosts, name) })
 	if m.gone == "" {
 		m.addresses(t)
+		m.verified(t)
+	}
+}
+
+// verified wants everything to name the hosts that the cluster has, once leases of machines that left are over.
+func (m *moving) verified(t *testing.T) {
+	t.Helper()
+	for begin := time.Now(); ; time.Sleep(2 * time.Second) {
+		o := m.run(t, "status", "--verify")
+		if o.code == 0 {
+			return
+		}
+		if time.Since(begin) > 30*time.Second {
+			t.Fatalf("status --verify: %s", o.text())
+		}
 	}
 }
 
@@ -266,9 +282,9 @@ func (m *moving) left(t *testing.T, others *regexp.Regexp, is func(name string) 
 }
 
 // client calls the API as the administrator does.
-func (m *moving) client(t *testing.T) *kubernetes.Clientset {
+func (c *cluster) client(t *testing.T) *kubernetes.Clientset {
 	t.Helper()
-	p, err := smoke.New(m.kubeconfig(), t.Logf)
+	p, err := smoke.New(c.kubeconfig(), t.Logf)
 	must(t, err)
 	return p.Client
 }

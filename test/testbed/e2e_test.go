@@ -249,6 +249,18 @@ func testPower(t *testing.T, tb *Testbed, n Node) {
 	if out := must(t, tb, n, "cat /var/lib/kept /root/kept; ls /run/lost /sys/class/net/lost 2>/dev/null; true"); out != "kept\nkept" {
 		t.Errorf("after the boot: %s", out)
 	}
+	boot := must(t, tb, n, "cat /proc/sys/kernel/random/boot_id; touch /run/lost; systemd-run --quiet sh -c 'sleep 1; exec systemctl reboot'")
+	for begin := time.Now(); ; time.Sleep(200 * time.Millisecond) {
+		if is, err := tb.SSH(t.Context(), n, "cat /proc/sys/kernel/random/boot_id"); err == nil && strings.TrimSpace(is) != boot {
+			break
+		}
+		if time.Since(begin) > time.Minute {
+			t.Fatal("a node that restarts itself does not come back")
+		}
+	}
+	if out := must(t, tb, n, "cat /var/lib/kept; ls /run/lost 2>/dev/null; true"); out != "kept" {
+		t.Errorf("after its own restart: %s", out)
+	}
 	const who = "cat /etc/machine-id /etc/ssh/ssh_host_ed25519_key.pub"
 	before := must(t, tb, n, who)
 	if err := tb.Burn(t.Context(), n); err != nil {

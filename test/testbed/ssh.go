@@ -14,7 +14,7 @@ import (
 func (t *Testbed) SSHCommand(n Node, user string) []string {
 	return []string{
 		"ssh", "-i", t.KeyFile(), "-o", "IdentitiesOnly=yes", "-o", "UserKnownHostsFile=" + t.KnownHosts(),
-		"-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=10", "-o", "LogLevel=ERROR", user + "@" + n.Address,
+		"-o", "StrictHostKeyChecking=yes", "-o", "HostKeyAlias=" + n.Name, "-o", "ConnectTimeout=10", "-o", "LogLevel=ERROR", user + "@" + n.Address,
 	}
 }
 

@@ -112,6 +112,13 @@ func ExternalEtcd(t testing.TB, store *pki.Store) string {
 `, store.Dir)
 }
 
+func reload(b *strings.Builder, r step.Reload) {
+	for _, f := range r.Files {
+		file(b, f)
+	}
+	fmt.Fprintf(b, "reloaded: %s, signal %s\nrestarted for:\n%s", r.Check, r.Signal, r.Frame)
+}
+
 // Text shows what steps bring to a host: files with permissions and content,
 // objects, and of other steps all their fields. Keys and certificates differ from
 // cluster to cluster and are left out.
@@ -140,12 +147,18 @@ func Text(steps ...step.Step) string {
 			for _, f := range s.Files {
 				file(&b, f)
 			}
+			if s.Reload != nil {
+				reload(&b, *s.Reload)
+			}
 			for _, r := range s.Reads {
 				fmt.Fprintf(&b, "reads: %s\n", r)
 			}
 			if s.Hold != nil {
 				fmt.Fprintf(&b, "held until there are %s\n", s.Hold)
 			}
+		case step.Pod:
+			reload(&b, s.Reload)
+			file(&b, s.Manifest)
 		case step.Apply:
 			b.Write(s.Objects)
 		default:

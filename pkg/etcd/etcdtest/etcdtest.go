@@ -5,6 +5,7 @@ package etcdtest
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"io"
 	"net"
@@ -279,6 +280,13 @@ func (s maintenanceService) Alarm(context.Context, *pb.AlarmRequest) (*pb.AlarmR
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return &pb.AlarmResponse{Header: s.m.header(), Alarms: c.alarms()}, nil
+}
+
+// Snapshot sends a page of data, and its checksum.
+func (s maintenanceService) Snapshot(_ *pb.SnapshotRequest, stream grpc.ServerStreamingServer[pb.SnapshotResponse]) error {
+	page := make([]byte, 512)
+	sum := sha256.Sum256(page)
+	return stream.Send(&pb.SnapshotResponse{Blob: slices.Concat(page, sum[:])})
 }
 
 func (s maintenanceService) MoveLeader(_ context.Context, r *pb.MoveLeaderRequest) (*pb.MoveLeaderResponse, error) {

@@ -37,6 +37,9 @@ type Server struct {
 	OnWrite func(*unstructured.Unstructured) // plays the controllers: may set the status of what is about to be stored; nil: Settle
 	Failing func() []string                  // checks that /readyz reports as failing; nil: none
 	Budget  func(pod string) bool            // plays disruption budgets: whether a pod may be evicted; nil: all may
+	Metrics string                           // what /metrics says
+
+	Scheduled bool // pods of Deployments wait for a node; else all is as in a cluster that has one
 
 	mu      sync.Mutex
 	kinds   map[schema.GroupVersionResource]kind
@@ -114,19 +117,32 @@ func (s *Server) AddNode(name string, ready bool) {
 
 // Dialer returns a dial function whose every connection ends at this server.
 func (s *Server) Dialer(config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return s.Release("", config)
+}
+
+// Release is Dialer for an API server of another version; empty: the server's.
+func (s *Server) Release(of string, config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
-		go s.ServeConn(far, config)
+		go serveConn(far, config, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if of != "" && r.URL.Path == "/version" {
+				reply(w, version.Info{GitVersion: of}, nil)
+				return
+			}
+			s.ServeHTTP(w, r)
+		}))
 		return near, nil
 	}
 }
 
 // ServeConn serves one connection over TLS until it ends.
-func (s *Server) ServeConn(conn net.Conn, config *tls.Config) {
+func (s *Server) ServeConn(conn net.Conn, config *tls.Config) { serveConn(conn, config, s) }
+
+func serveConn(conn net.Conn, config *tls.Config, handler http.Handler) {
 	l := &oneConn{conn: make(chan net.Conn, 1), addr: conn.LocalAddr()}
 	l.conn <- tls.Server(conn, config)
 	server := &http.Server{
-		Handler: s, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0), // a refused certificate is the client's to report
+		Handler: handler, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0), // a refused certificate is the client's to report
 		ConnState: func(_ net.Conn, state http.ConnState) {
 			if state == http.StateClosed {
 				close(l.conn)
@@ -157,6 +173,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "ok")
 	case "/readyz":
 		s.readyz(w)
+	case "/metrics":
+		fmt.Fprint(w, s.Metrics)
 	case "/version":
 		v := s.Version
 		if v == "" {
@@ -271,7 +289,14 @@ func (s *Server) list(r request) (any, error) {
 	slices.SortFunc(items, func(a, b unstructured.Unstructured) int {
 		return strings.Compare(a.GetNamespace()+"/"+a.GetName(), b.GetNamespace()+"/"+b.GetName())
 	})
-	list := &unstructured.UnstructuredList{Items: items}
+	list := &unstructured.UnstructuredList{}
+	start, _ := strconv.Atoi(r.URL.Query().Get("continue")) // none: from the beginning
+	items = items[min(start, len(items)):]
+	if limit, _ := strconv.Atoi(r.URL.Query().Get("limit")); limit > 0 && limit < len(items) {
+		items = items[:limit]
+		list.SetContinue(strconv.Itoa(start + limit))
+	}
+	list.Items = items
 	list.SetGroupVersionKind(r.GroupVersion().WithKind(r.Kind + "List"))
 	list.SetResourceVersion(strconv.Itoa(len(s.log)))
 	return list, nil

@@ -84,15 +84,14 @@ func (s *Server) store(at ref, obj *unstructured.Unstructured, dryRun bool) *uns
 	} else if !equality.Semantic.DeepEqual(content(old), content(obj)) {
 		obj.SetGeneration(old.GetGeneration() + 1)
 	}
-	if s.OnWrite != nil {
-		s.OnWrite(obj)
-	} else {
-		Settle(obj)
-	}
+	s.settle(obj)
 	if dryRun || old != nil && equality.Semantic.DeepEqual(old.Object, obj.Object) {
 		return obj
 	}
 	s.record(at, event, obj)
+	if obj.GetKind() == "Node" {
+		s.schedule()
+	}
 	maps.Copy(s.kinds, defined(obj))
 	return s.objects[at]
 }

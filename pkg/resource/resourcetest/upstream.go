@@ -92,7 +92,8 @@ func published(file string) []byte {
 		name, _, _ = strings.Cut(name, "_")
 		return Deb(name)
 	case strings.HasPrefix(name, "etcd-"):
-		return archive(strings.TrimSuffix(name, ".tar.gz")+"/", "etcd", "etcdctl", "etcdutl")
+		version := strings.Split(name, "-")[1]
+		return archive(strings.TrimSuffix(name, ".tar.gz")+"/", "etcd "+version, "etcdctl", "etcdutl")
 	case strings.HasPrefix(name, "containerd-"):
 		return archive("bin/", "containerd", "containerd-shim-runc-v2", "ctr")
 	case strings.HasPrefix(name, "cni-plugins-"):
@@ -103,7 +104,7 @@ func published(file string) []byte {
 		return archive("", "registry")
 	case strings.HasPrefix(name, "harbor-offline-installer-"):
 		version := strings.TrimSuffix(strings.TrimPrefix(name, "harbor-offline-installer-"), ".tgz")
-		return archive("harbor/", "harbor."+version+".tar.gz", "prepare", "common.sh", "install.sh")
+		return archive("harbor/", "harbor."+version+".tar.gz", "prepare "+version, "common.sh", "install.sh")
 	case strings.HasPrefix(file, "/api.github.com/"): // of Harbor alone
 		asset := "harbor-offline-installer-" + name + ".tgz"
 		return fmt.Appendf(nil, `{"assets": [{"name": %q, "digest": "sha256:%x"}]}`, asset, sha256.Sum256(published("/"+asset)))
@@ -115,13 +116,15 @@ func sumLine(file string) []byte {
 	return fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(published(file)), path.Base(file))
 }
 
+// archive packs programs by their names; more words after a name stand in what it holds, too.
 func archive(dir string, programs ...string) []byte {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	t := tar.NewWriter(z)
 	for _, p := range programs {
 		text := "program " + p
-		_ = t.WriteHeader(&tar.Header{Name: dir + p, Mode: 0o755, Size: int64(len(text)), Typeflag: tar.TypeReg}) // to memory
+		name, _, _ := strings.Cut(p, " ")
+		_ = t.WriteHeader(&tar.Header{Name: dir + name, Mode: 0o755, Size: int64(len(text)), Typeflag: tar.TypeReg}) // to memory
 		_, _ = t.Write([]byte(text))
 	}
 	_ = t.Close()

@@ -102,3 +102,10 @@ func (c *Call) opts(flags, values string, long ...string) (set map[string]string
 
 // Unknown ends the script: the fake does not know what was asked.
 func (c *Call) Unknown() int { return 127 }
+
+// writeNew writes a file unless it is there, as kubeadm's phases do.
+func (c *Call) writeNew(p, text string, mode uint32) {
+	if !c.fs.exists(p) {
+		c.write(p, text, mode)
+	}
+}

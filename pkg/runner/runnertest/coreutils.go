@@ -32,8 +32,11 @@ func which(c *Call) int {
 	return 0
 }
 
-// kill ends processes at once: a process is what a control group has.
+// kill ends processes at once: a process is what a control group has. Or it signals one that is to read its files again.
 func kill(c *Call) int {
+	if len(c.Args) == 4 && c.Args[1] == "-s" && (c.Args[2] == "HUP" || c.Args[2] == "USR2") {
+		return c.signal(c.Args[3])
+	}
 	if len(c.Args) < 3 || c.Args[1] != "-KILL" {
 		return c.Unknown()
 	}

@@ -26,8 +26,11 @@ type Host struct {
 	Commands map[string]Command                 // what the system brings; nil: known, but not installed here
 	Programs map[string]Command                 // what files of these names do, once they are in place and may be run
 	OnStart  map[string]func(*Host) error       // what a unit ("kubelet.service") or a static pod ("pod etcd") does when it starts; an error: it fails
+	OnReload map[string]func(*Host) error       // what it does when it reads its files again; an error: it goes on as before
 	OnStop   map[string]func(*Host)             // what it does when it stops
+	OnDown   func()                             // called when the host has stopped to start again; nil: nobody
 	Repo     map[string]Package                 // packages that can be installed
+	Newer    map[string]Package                 // those of them that repositories have in another version
 	Offline  bool                               // package repositories cannot be reached
 	Deny     func(script string) error          // asked before each script; an error is its end
 	Kill     *Kill                              // of kubexm; counts scripts
@@ -46,6 +49,7 @@ type Host struct {
 	MemoryMiB int
 	Skew      time.Duration // how far its clock is ahead
 	DiskMiB   int
+	BootTime  time.Duration     // how long it takes to start again; 0: 20 s, negative: it does not
 	Blocked   map[string]string // address:port of other hosts -> what bash says when it connects there; empty: no answer comes
 
 	fs      *fsys
@@ -60,6 +64,10 @@ type Host struct {
 	units    map[string]*unit
 	journal  map[string][]string // unit -> log lines
 	packages map[string]bool
+	versions map[string]string  // of packages that were upgraded
+	news     map[string]Package // that the package manager knows to be upgradable
+	boots    int
+	restarts int
 	lists    bool // apt has package lists
 	listen   map[int]string
 	to       []string // what is connected to
@@ -70,7 +78,8 @@ type Host struct {
 	mounts   [][3]string // what, where, type
 	pods     map[string]bool
 	static   map[string]staticPod
-	addrs    map[string]string   // interface -> address in CIDR form
+	addrs    map[string]string   // interface, or label -> address in CIDR form
+	routes   map[string]string   // that were added: where to -> protocol
 	rules    map[string][]string // packet filter: table -> rules
 	services map[string]func() (net.Conn, error)
 }

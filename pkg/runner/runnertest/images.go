@@ -215,7 +215,10 @@ func (c *Call) importImages(archive []byte) int {
 
 // crictl knows pod sandboxes, and pulls images.
 func crictl(c *Call) int {
-	o, args, ok := c.opts("qfa", "", "--name")
+	if len(c.Args) > 3 && c.Args[1] == "exec" {
+		return c.reloadPod(c.Args[2])
+	}
+	o, args, ok := c.opts("qfa", "", "--name", "--label")
 	if !ok || len(args) == 0 {
 		return c.Unknown()
 	}
@@ -236,7 +239,11 @@ func crictl(c *Call) int {
 		for _, id := range sorted(c.pods) {
 			c.Printf("%s\n", id)
 		}
-	case args[0] == "ps" && o["q"] != "": // no container has a name here
+	case args[0] == "ps" && o["q"] != "" && len(args) > 1: // of static pods that read files again; no other container has a name here
+		name := strings.Trim(args[1], "^$") // the value of --name
+		if _, runs := c.static[name]; runs && c.OnReload["pod "+name] != nil {
+			c.Printf("%s\n", name)
+		}
 	default:
 		return c.Unknown()
 	}

@@ -169,7 +169,7 @@ func (h *Host) applySysctl() {
 		}
 		for _, l := range splitLines(b) {
 			k, v, ok := strings.Cut(l, "=")
-			p := "/proc/sys/" + strings.ReplaceAll(strings.TrimSpace(k), ".", "/")
+			p := "/proc/sys/" + strings.ReplaceAll(strings.TrimPrefix(strings.TrimSpace(k), "-"), ".", "/")
 			if ok && h.fs.exists(p) {
 				h.put(p, strings.TrimSpace(v)+"\n", 0o644)
 			}

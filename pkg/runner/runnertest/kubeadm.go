@@ -2,12 +2,14 @@ package runnertest
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"path"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -63,7 +65,7 @@ func (c *Call) kubeadmInit(config string) int {
 	const dir = "/etc/kubernetes/"
 	c.controlPlane(strings.Contains(config, "\n  local:"))
 	c.writeNew(dir+"super-admin.conf", c.kubeconfig(true), 0o600)
-	c.writeNew(dir+"kubelet.conf", c.kubeconfig(false), 0o600)
+	c.writeNew(dir+"kubelet.conf", c.kubeconfig(true), 0o600) // since 1.33, see ControlPlaneKubeletLocalMode
 	return c.kubeletStart(config)
 }
 
@@ -167,7 +169,7 @@ func podConfig(name, config string) string {
 	case "kube-scheduler":
 		all.APIServer, all.ControllerManager, all.Etcd, all.Networking, all.ClusterName = nil, nil, nil, nil, ""
 	case "etcd":
-		all.APIServer, all.ControllerManager, all.Scheduler, all.Networking, all.ClusterName = nil, nil, nil, nil, ""
+		all.APIServer, all.ControllerManager, all.Scheduler, all.Networking, all.ClusterName, all.KubernetesVersion = nil, nil, nil, nil, "", ""
 	}
 	if name == "kube-apiserver" && bytes.Contains(all.Etcd, []byte(`"local"`)) {
 		all.Etcd = nil // it asks the member beside it
@@ -185,11 +187,34 @@ func (c *Call) kubeadmPhase(phase string) int {
 		"etcd local": "etcd", "control-plane apiserver": "kube-apiserver",
 		"control-plane controller-manager": "kube-controller-manager", "control-plane scheduler": "kube-scheduler",
 	}
+	if name, certs := strings.CutPrefix(phase, "certs etcd-"); certs {
+		c.writeNew("/etc/kubernetes/pki/etcd/"+name+".crt", "certificate etcd/"+name, 0o644)
+		c.writeNew("/etc/kubernetes/pki/etcd/"+name+".key", "key etcd/"+name, 0o600)
+		return 0
+	}
 	if names[phase] == "" {
 		return c.Unknown()
 	}
+	if own, wanted := c.versionsOfKubeadm(); wanted != own && wanted != own-1 && own > 0 && wanted > 0 {
+		return c.Failf(1, "this version of kubeadm only supports deploying clusters with the control plane version >= 1.%d.0. Current version: 1.%d", own-1, wanted)
+	}
 	c.staticPod(names[phase])
 	return 0
+}
+
+// minors match minor versions of Kubernetes in a program, and in a configuration.
+var minors = regexp.MustCompile(`(?:/release/|kubernetesVersion: "?)v1\.(\d+)\.`)
+
+// versionsOfKubeadm are the minor version of kubeadm, and that which it is to make; 0: it is not known.
+func (c *Call) versionsOfKubeadm() (own, wanted int) {
+	program, _ := c.Get("/usr/local/bin/kubeadm")
+	config, _ := c.Get("/var/lib/kubexm/kubeadm.yaml")
+	for text, into := range map[string]*int{program: &own, config: &wanted} {
+		if m := minors.FindStringSubmatch(text); m != nil {
+			*into, _ = strconv.Atoi(m[1])
+		}
+	}
+	return own, wanted
 }
 
 // commented is an argument of a pod, which its manifest has as a comment.
@@ -247,6 +272,7 @@ func (h *Host) startPod(name, manifest string) {
 	if m := digested.FindStringSubmatch(manifest); m != nil {
 		env = []string{"KUBEXM_DIGEST=" + m[1]}
 	}
+	h.notePod(manifest)
 	h.changed("start pod %s", name)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -263,6 +289,34 @@ func (h *Host) startPod(name, manifest string) {
 type staticPod struct {
 	pid      int
 	manifest string // that it was started from
+}
+
+// What a static pod that reads files again notes of one, in its manifest.
+var (
+	noting  = regexp.MustCompile(`sha256sum (\S+) >(\S+)`)
+	mounted = regexp.MustCompile(`hostPath: \{path: (\S+), type: Directory\}`)
+)
+
+// notePod does so when it has read it.
+func (h *Host) notePod(manifest string) {
+	note, dir := noting.FindStringSubmatch(manifest), mounted.FindStringSubmatch(manifest)
+	if note != nil && dir != nil {
+		text, _ := h.Get(dir[1] + "/" + note[1])
+		h.Put(note[2], fmt.Sprintf("%x  %s\n", sha256.Sum256([]byte(text)), note[1]), 0o644)
+	}
+}
+
+// reloadPod has a static pod read its files again.
+func (c *Call) reloadPod(name string) int {
+	if err := c.OnReload["pod "+name](c.Host); err != nil {
+		return c.Failf(1, "%v", err)
+	}
+	c.mu.Lock()
+	manifest := c.static[name].manifest
+	c.mu.Unlock()
+	c.notePod(manifest)
+	c.changed("reload pod %s", name)
+	return 0
 }
 
 // endPod stops a static pod.
@@ -301,15 +355,10 @@ func (h *Host) tend(is bool) {
 	h.tended = is
 }
 
-// writeNew writes a file unless it is there, as kubeadm's phases do.
-func (c *Call) writeNew(p, text string, mode uint32) {
-	if !c.fs.exists(p) {
-		c.write(p, text, mode)
-	}
-}
-
 func (c *Call) kubeletStart(config string) int {
-	c.write("/var/lib/kubelet/kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=\"\"\n", 0o644)
+	own, _ := c.versionsOfKubeadm()
+	flags := map[int]string{34: "--pod-infra-container-image=registry.k8s.io/pause:3.10.1"}[own]
+	c.write("/var/lib/kubelet/kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=\""+flags+"\"\n", 0o644)
 	c.write("/var/lib/kubelet/config.yaml", kubeletConfig(c, config), 0o644)
 	if err := c.Start("kubelet"); err != nil {
 		return c.Failf(1, "[kubelet-start] %v", err)
@@ -356,7 +405,7 @@ func (c *Call) kubeadmJoin(config string) int {
 	if status := c.kubeletStart(config); status != 0 {
 		return status
 	}
-	c.write(dir+"kubelet.conf", c.kubeconfig(false), 0o600)
+	c.write(dir+"kubelet.conf", c.kubeconfig(true), 0o600)
 	c.fs.drop(dir + "bootstrap-kubelet.conf")
 	return 0
 }

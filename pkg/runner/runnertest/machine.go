@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"path"
+	"strings"
 	"time"
 )
 
@@ -71,14 +72,14 @@ func newHost(name, manager string, systemdVersion int, kernelRelease string, pm 
 		Name: name, Manager: manager, Systemd: systemdVersion, Kernel: kernelRelease, Machine: "x86_64", CPUs: 4, MemoryMiB: 7941, DiskMiB: 40960,
 		Commands: map[string]Command{"openssl": nil, "chronyc": nil, "ufw": nil, "firewall-cmd": nil, "setenforce": nil, "docker": nil},
 		OnStart:  map[string]func(*Host) error{"containerd.service": startContainerd, "kubelet.service": startKubelet},
-		OnStop:   map[string]func(*Host){"kubelet.service": stopKubelet}, Repo: nodePackages(),
+		OnReload: map[string]func(*Host) error{}, OnStop: map[string]func(*Host){"kubelet.service": stopKubelet}, Repo: nodePackages(),
 		Modules: map[string]bool{
 			"overlay": false, "br_netfilter": false, "nf_tables": false, "nf_conntrack": false, "vxlan": false,
 			"ip_vs": false, "ip_vs_rr": false, "ip_vs_wrr": false, "ip_vs_sh": false, "ip_tables": false, "bridge": true,
 		},
 		fs: newFS(), units: map[string]*unit{}, forked: map[int]func(){}, journal: map[string][]string{}, packages: map[string]bool{},
 		listen: map[int]string{22: "sshd"}, swaps: []string{"/dev/vda2"}, pods: map[string]bool{}, static: map[string]staticPod{},
-		addrs: map[string]string{}, rules: map[string][]string{}, services: map[string]func() (net.Conn, error){}, Programs: programs(),
+		addrs: map[string]string{}, routes: map[string]string{}, rules: map[string][]string{}, services: map[string]func() (net.Conn, error){}, Programs: programs(),
 	}
 	for _, table := range []map[string]Command{coreutils(), textutils(), systemd(), kernel(), pm} {
 		maps.Copy(h.Commands, table)
@@ -87,6 +88,7 @@ func newHost(name, manager string, systemdVersion int, kernelRelease string, pm 
 	h.base()
 	h.SetAddr("lo", "127.0.0.1/8")
 	h.SetAddr("eth0", "10.0.0.11/24")
+	h.begin()
 	h.boot()
 	return h
 }
@@ -179,14 +181,22 @@ func (h *Host) boot() {
 	h.ClearLog()
 }
 
-// uptime is the content of /proc/uptime of a host that was started some time ago.
+// uptime is the content of /proc/uptime of a host that has just started.
 func uptime(started time.Time) func() string {
-	return func() string { return fmt.Sprintf("%.2f 0.00\n", 100+time.Since(started).Seconds()) }
+	return func() string { return fmt.Sprintf("%.2f 0.00\n", 1+time.Since(started).Seconds()) }
 }
 
 // Reboot cuts the power and starts the host again: what is not in files is
 // gone, and enabled units start. Kill, Cut and a cut connection are over.
 func (h *Host) Reboot() {
+	h.mu.Lock()
+	h.Kill, h.Cut = nil, nil
+	h.mu.Unlock()
+	h.again()
+}
+
+// again starts the host once more.
+func (h *Host) again() {
 	h.mu.Lock()
 	h.forked = map[int]func(){}
 	h.units, h.loaded, h.mounts, h.swaps, h.listen = map[string]*unit{}, nil, nil, nil, map[int]string{22: "sshd"}
@@ -200,13 +210,16 @@ func (h *Host) Reboot() {
 	}
 	swaps := h.fstabSwaps()
 	h.mu.Lock()
-	h.swaps, h.Kill, h.Cut = swaps, nil, nil
+	h.swaps = swaps
 	clear(h.pods)
 	for name := range h.static {
 		h.losePod(name)
 	}
 	clear(h.rules)
+	clear(h.routes)
+	maps.DeleteFunc(h.addrs, func(label, _ string) bool { return strings.HasPrefix(label, "lo:") })
 	h.mu.Unlock()
+	h.begin()
 	h.SetDown(false)
 	h.boot()
 }

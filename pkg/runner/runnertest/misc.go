@@ -108,3 +108,16 @@ func df(c *Call) int {
 	}
 	return status
 }
+
+// printenv prints a variable.
+func printenv(c *Call) int {
+	if len(c.Args) != 2 {
+		return c.Unknown()
+	}
+	v := c.Getenv(c.Args[1])
+	if v == "" {
+		return 1
+	}
+	c.Printf("%s\n", v)
+	return 0
+}

@@ -2,6 +2,7 @@ package runnertest
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"path"
@@ -20,6 +21,9 @@ func ip(c *Call) int {
 			if p := netip.MustParsePrefix(c.addrs[name]); p.Addr().Is4() && name != "lo" && p.Bits() < 32 {
 				c.Printf("%s dev %s proto kernel scope link src %s\n", p.Masked(), name, p.Addr())
 			}
+		}
+		for _, to := range sorted(c.routes) {
+			c.Printf("%s dev eth0 proto %s\n", strings.TrimSuffix(to, "/32"), c.routes[to])
 		}
 		return 0
 	case "-o addr show":
@@ -42,7 +46,45 @@ func ip(c *Call) int {
 		c.changed("ip link delete %s", c.Args[3])
 		return 0
 	}
-	return c.Unknown()
+	return c.former()
+}
+
+// former gives the host further addresses on its loopback, by label, and routes, by protocol.
+func (c *Call) former() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	words := c.Args[1:]
+	last := len(words) - 1
+	label := words[last]
+	switch line := strings.Join(words, " "); {
+	case strings.HasPrefix(line, "addr replace ") && last == 6:
+		c.addrs[label] = words[2]
+		c.log = append(c.log, "former address "+words[2])
+	case strings.HasPrefix(line, "addr flush dev lo label "):
+		delete(c.addrs, label)
+	case strings.HasPrefix(line, "-o addr show dev lo label "):
+		if at, ok := c.addrs[label]; ok {
+			c.Printf("1: lo    inet %s scope global %s\n", at, label)
+		}
+	case strings.HasPrefix(line, "-o -4 route get "):
+		c.Printf("%s dev eth0 src %s uid 0\n", label, c.addrs["eth0"])
+	case strings.HasPrefix(line, "route replace "):
+		c.routes[words[2]] = words[slices.Index(words, "proto")+1]
+		c.log = append(c.log, "route to "+words[2])
+	case strings.HasPrefix(line, "route show proto "):
+		for _, to := range sorted(c.routes) {
+			if c.routes[to] == label {
+				c.Printf("%s proto %s\n", to, label)
+			}
+		}
+	case strings.HasPrefix(line, "route flush proto "):
+		maps.DeleteFunc(c.routes, func(_, proto string) bool { return proto == label })
+	default:
+		c.mu.Unlock()
+		defer c.mu.Lock()
+		return c.Unknown()
+	}
+	return 0
 }
 
 // addresses prints those of interfaces, or only one; empty: all.
@@ -55,7 +97,8 @@ func (c *Call) addresses(only string) {
 			family = "inet6"
 		}
 		if only == "" || ip.String() == only {
-			c.Printf("%d: %s    %s %s scope global %s\\       valid_lft forever preferred_lft forever\n", i+2, name, family, c.addrs[name], name)
+			card, _, _ := strings.Cut(name, ":")
+			c.Printf("%d: %s    %s %s scope global %s\\       valid_lft forever preferred_lft forever\n", i+2, card, family, c.addrs[name], name)
 		}
 	}
 }

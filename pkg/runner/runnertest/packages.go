@@ -175,13 +175,15 @@ func dpkgQuery(c *Call) int {
 	status := 0
 	if len(names) == 0 {
 		names = have
+	} else if all := strings.Join(names, " "); strings.Contains(all, "*") {
+		names = matching(names, have)
 	}
 	for _, n := range names {
 		if !slices.Contains(have, n) {
 			status = c.Failf(1, "no packages found matching %s", n)
 			continue
 		}
-		out := strings.NewReplacer("${db:Status-Status}", "installed", "${Package}", n, "${Version}", "1.0", `\n`, "\n").Replace(o["f"])
+		out := strings.NewReplacer("${db:Status-Status}", "installed", "${Package}", n, "${Version}", c.version(n), `\n`, "\n").Replace(o["f"])
 		if strings.Contains(out, "${") {
 			return c.Unknown()
 		}
@@ -191,7 +193,7 @@ func dpkgQuery(c *Call) int {
 }
 
 func aptGet(c *Call) int {
-	o, args, ok := c.opts("qys", "oc", "--no-install-recommends", "--no-remove", "--allow-downgrades", "--purge", "--auto-remove", "--print-uris")
+	o, args, ok := c.opts("qys", "oc", "--no-install-recommends", "--no-remove", "--allow-downgrades", "--purge", "--auto-remove", "--print-uris", "--only-upgrade", "--with-new-pkgs")
 	if !ok || len(args) == 0 {
 		return c.Unknown()
 	}
@@ -204,6 +206,9 @@ func aptGet(c *Call) int {
 			return c.printURIs(from, args[1:])
 		}
 	}
+	if _, only := o["--only-upgrade"]; only || args[0] == "upgrade" {
+		return c.aptUpgrade(from, o["s"] != "", o["y"] != "", args[1:])
+	}
 	switch args[0] {
 	case "update":
 		if from != nil && from.dir != "" {
@@ -215,6 +220,7 @@ func aptGet(c *Call) int {
 		c.mu.Lock()
 		c.lists = true
 		c.mu.Unlock()
+		c.fetched()
 		return 0
 	case "check":
 		return 0
@@ -332,7 +338,7 @@ func rpmQuery(c *Call) int {
 		return c.Unknown()
 	}
 	for _, n := range c.Installed() {
-		if len(names) == 0 || slices.Contains(names, n) {
+		if len(names) == 0 || len(matching(names, []string{n})) > 0 {
 			c.Printf("%s\n", n)
 		}
 	}

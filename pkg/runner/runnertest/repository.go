@@ -118,6 +118,14 @@ func dnf(c *Call) int {
 		}
 	}
 	switch {
+	case args[0] == "upgrade":
+		return c.dnfUpgrade(from, plan, o["y"] != "", args[1:])
+	case strings.Join(args, " ") == "clean expire-cache" || args[0] == "makecache":
+		if offline {
+			return c.Failf(1, "Error: Failed to download metadata for repo")
+		}
+		c.fetched()
+		return 0
 	case args[0] != "install":
 		return c.Unknown()
 	case plan && !offline:

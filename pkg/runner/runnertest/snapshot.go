@@ -17,7 +17,7 @@ import (
 func (h *Host) Snapshot() string {
 	var b strings.Builder
 	h.fs.each("/", func(p string, i info) { describe(&b, p, i) })
-	for _, k := range h.paths("/proc/sys") {
+	for _, k := range slices.DeleteFunc(h.paths("/proc/sys"), func(p string) bool { return p == bootIDFile }) {
 		text, _ := h.Get(k)
 		fmt.Fprintf(&b, "sysctl %s = %s\n", strings.TrimPrefix(k, "/proc/sys/"), strings.Join(strings.Fields(text), " "))
 	}

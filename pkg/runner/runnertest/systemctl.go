@@ -11,7 +11,7 @@ import (
 )
 
 func systemd() map[string]Command {
-	return map[string]Command{"systemctl": systemctl, "journalctl": journalctl}
+	return map[string]Command{"systemctl": systemctl, "journalctl": journalctl, "systemd-run": systemdRun}
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -181,12 +181,8 @@ func (c *Call) run(verb, name string, u *unit) int {
 	if verb == "start" && active || verb == "try-restart" && !active {
 		return 0
 	}
-	if verb == "reload" || verb == "reload-or-restart" && active {
-		if !active {
-			return c.Failf(1, "Failed to reload %s: Unit is not active.", name)
-		}
-		c.changed("reload %s", name)
-		return 0
+	if verb == "reload" || verb == "reload-or-restart" && active && len(u.conf.again) > 0 {
+		return c.reloadUnit(name, u)
 	}
 	if c.masked(name) {
 		return c.Failf(1, "Failed to %s %s: Unit %s is masked.", verb, name, name)
@@ -219,7 +215,7 @@ func (c *Call) show(name string, props []string, value bool) int {
 	u := c.unit(name)
 	have := map[string]string{
 		"ActiveState": "inactive", "SubState": "dead", "UnitFileState": c.fileState(name, u), "NeedDaemonReload": "no",
-		"MainPID": "0", "LoadState": "not-found", "Result": "success", "FragmentPath": "", "ExecMainStatus": "0", "Type": "", "NRestarts": "0", "Environment": "",
+		"MainPID": "0", "LoadState": "not-found", "Result": "success", "FragmentPath": "", "ExecMainStatus": "0", "Type": "", "NRestarts": "0", "Environment": "", "ExecMainStartTimestampMonotonic": "",
 	}
 	if u != nil {
 		stale := c.stale(name, u)

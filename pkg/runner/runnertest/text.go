@@ -17,7 +17,7 @@ import (
 func textutils() map[string]Command {
 	return map[string]Command{
 		"cat": cat, "head": head, "dd": dd, "tail": tail, "grep": grep, "cut": cut, "sort": sortLines, "uniq": uniq, "wc": wc, "tr": tr, "tee": tee,
-		"date": date, "id": id, "cmp": compare, "sed": sed, "sleep": sleep, "awk": nil, "perl": nil, "python3": nil,
+		"date": date, "id": id, "cmp": compare, "sed": sed, "sleep": sleep, "printenv": printenv, "awk": nil, "perl": nil, "python3": nil,
 	}
 }
 
@@ -137,101 +137,6 @@ func tail(c *Call) int {
 	return status
 }
 
-// pattern is what grep looks for: one pattern, or a file of fixed strings; and
-// the files that are left.
-func (c *Call) pattern(o map[string]string, args []string) (re *regexp.Regexp, rest []string, ok bool) {
-	p, given := o["e"]
-	switch {
-	case o["f"] != "":
-		b, status := c.input([]string{o["f"]})
-		if status != 0 || o["F"] == "" {
-			return nil, nil, false
-		}
-		p = `\b\B` // matches nothing
-		for i, l := range splitLines(b) {
-			if i == 0 {
-				p = ""
-			} else {
-				p += "|"
-			}
-			p += regexp.QuoteMeta(l)
-		}
-	case !given && len(args) == 0:
-		return nil, nil, false
-	case !given:
-		p, args = args[0], args[1:]
-	}
-	switch {
-	case o["f"] != "":
-	case o["F"] != "":
-		p = regexp.QuoteMeta(p)
-	case o["E"] == "":
-		p = basic(p)
-	}
-	if o["x"] != "" {
-		p = "^(?:" + p + ")$"
-	}
-	if o["i"] != "" {
-		p = "(?i)" + p
-	}
-	re, err := regexp.Compile(p)
-	return re, args, err == nil
-}
-
-func grep(c *Call) int {
-	o, args, ok := c.opts("qxFEovics", "ef")
-	if !ok {
-		return c.Unknown()
-	}
-	re, args, ok := c.pattern(o, args)
-	if !ok {
-		return c.Unknown()
-	}
-	b, status := c.input(args)
-	var hits []string
-	for _, l := range splitLines(b) {
-		switch {
-		case re.MatchString(l) == (o["v"] != ""):
-		case o["o"] != "":
-			hits = append(hits, re.FindAllString(l, -1)...)
-		default:
-			hits = append(hits, l)
-		}
-	}
-	switch {
-	case o["q"] != "" && len(hits) > 0:
-		return 0
-	case o["c"] != "":
-		c.Printf("%d\n", len(hits))
-	case o["q"] == "":
-		c.lines(hits)
-	}
-	if status != 0 {
-		return 2
-	}
-	if len(hits) == 0 {
-		return 1
-	}
-	return 0
-}
-
-// basic turns a basic regular expression into an extended one.
-func basic(p string) string {
-	var b strings.Builder
-	for i := 0; i < len(p); i++ {
-		switch {
-		case p[i] == '\\' && i+1 < len(p) && strings.IndexByte("+?(){}|", p[i+1]) >= 0:
-			i++
-			b.WriteByte(p[i])
-		case strings.IndexByte("+?(){}|", p[i]) >= 0:
-			b.WriteString(`\` + p[i:i+1])
-		default:
-			b.WriteByte(p[i])
-		}
-	}
-	return b.String()
-}
-
 // edited is a script of sed: "/RE/p", "s/RE/TEXT/", "s/RE/TEXT/p" or "s|RE|TEXT|".
 var edited = regexp.MustCompile(`^(?:/(.+)/(p)|s/(.*)/(.*)/(p?)|s\|([^|]*)\|([^|]*)\|)$`)
 
@@ -306,13 +211,16 @@ func cut(c *Call) int {
 }
 
 func sortLines(c *Call) int {
-	o, files, ok := c.opts("urn", "")
+	o, files, ok := c.opts("urnV", "")
 	if !ok || o["n"] != "" {
 		return c.Unknown()
 	}
 	b, status := c.input(files)
 	l := splitLines(b)
 	slices.Sort(l)
+	if o["V"] != "" {
+		slices.SortStableFunc(l, versions)
+	}
 	if o["u"] != "" {
 		l = slices.Compact(l)
 	}

@@ -15,11 +15,15 @@ type unit struct {
 	active string // active, inactive, failed
 	result string
 	pid    int
+	worker int // process that a reload has made; 0: none
 }
 
 // unitConf is what the fake looks at in a unit's files.
 type unitConf struct {
 	exec      []string
+	before    []string // ExecStartPre=
+	again     []string // ExecReload=
+	dirs      []string // RuntimeDirectory=
 	env       []string
 	kind      string // Type=
 	remain    bool   // RemainAfterExit=
@@ -157,6 +161,12 @@ func (c *unitConf) read(text string) {
 		switch section + k {
 		case "[Service]ExecStart":
 			c.exec = addTo(c.exec, v)
+		case "[Service]ExecStartPre":
+			c.before = addTo(c.before, v)
+		case "[Service]ExecReload":
+			c.again = addTo(c.again, v)
+		case "[Service]RuntimeDirectory":
+			c.dirs = append(c.dirs, strings.Fields(v)...)
 		case "[Service]Environment":
 			if v == "" {
 				c.env = nil
@@ -252,6 +262,12 @@ func (h *Host) start(name string, u *unit) error {
 	h.mu.Unlock()
 	h.changed("start %s", name)
 	err := h.runnable(u)
+	if err == nil {
+		for _, d := range u.conf.dirs {
+			h.must(h.fs.mkdirAll("/run/"+d, 0o755))
+		}
+		err = h.control(u, u.conf.before)
+	}
 	if hook := h.OnStart[name]; err == nil && hook != nil {
 		h.systemd.Unlock()
 		err = hook(h)
@@ -379,9 +395,13 @@ func (h *Host) stop(name string, u *unit) {
 	}
 	if u.pid > 0 {
 		h.fs.drop(fmt.Sprintf("/proc/%d", u.pid))
+		h.fs.drop(fmt.Sprintf("/proc/%d", u.worker))
 		delete(h.forked, u.pid)
 	}
-	u.active, u.result, u.pid = "inactive", "success", 0
+	for _, d := range u.conf.dirs {
+		h.fs.drop("/run/" + d)
+	}
+	u.active, u.result, u.pid, u.worker = "inactive", "success", 0, 0
 	if !held {
 		delete(h.units, name)
 	}

@@ -51,6 +51,12 @@ func Identity(c *cluster.Cluster) step.Step {
 	return apply(c, "identity", templates.Render("kubernetes/identity", struct{ ID, Name string }{c.ID(), c.Name}))
 }
 
+// Configuration puts the configuration into the cluster, less what is secret, in the Secret kube-system/kubexm-config: who has lost the control
+// machine reads it there. A Secret, as it names machines and who logs in to them, which few may read.
+func Configuration(c *cluster.Cluster) step.Step {
+	return apply(c, "configuration", templates.Render("kubernetes/configuration", c.Kept().Data()))
+}
+
 // Fence keeps machines that were given up from becoming nodes again, should they come back; without any there is no fence.
 func Fence(c *cluster.Cluster) step.Step {
 	if len(c.Fenced) == 0 {

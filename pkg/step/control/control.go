@@ -26,13 +26,13 @@ type keys struct {
 
 func (keys) String() string { return "keys of the cluster" }
 
-// Precheck lists what is new. By the time that it runs all of the plan has chosen.
+// Precheck lists what is new. By the time that it runs all of the plan has chosen, and has it in memory.
 func (k keys) Precheck(context.Context, *runner.Runner) (*step.Change, error) {
 	pending := k.Store.Pending()
 	if len(pending) == 0 {
 		return nil, nil
 	}
-	return &step.Change{Diff: strings.Join(pending, "\n") + "\n", Run: func(context.Context) error {
+	return &step.Change{Diff: strings.Join(pending, "\n") + "\n", Apart: true, Run: func(context.Context) error {
 		if err := k.Store.Flush(); err != nil {
 			return fmt.Errorf("writing the keys of the cluster: %w", err)
 		}

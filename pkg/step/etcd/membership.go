@@ -24,11 +24,15 @@ type membership struct {
 }
 
 func membershipOf(c *cluster.Cluster, host string) membership {
-	m := membership{Host: host, PeerURL: c.PeerURL(host), DataDir: c.Spec.Etcd.DataDir}
+	return membership{Host: host, PeerURL: c.PeerURL(host), DataDir: c.Spec.Etcd.DataDir, Others: accesses(c)}
+}
+
+// accesses are how to reach the members on connected hosts.
+func accesses(c *cluster.Cluster) (all []etcd.Access) {
 	for _, h := range c.EtcdHosts() {
-		m.Others = append(m.Others, c.EtcdAccess(h))
+		all = append(all, c.EtcdAccess(h))
 	}
-	return m
+	return all
 }
 
 // survey asks all members, from where the host is. That none tells of the others is an error.
@@ -119,14 +123,14 @@ func (j Join) run(ctx context.Context, r *runner.Runner, stale bool) error {
 			}
 			own = nil
 		}
+		if stale { // before it is a member: a run that is cut off in between would take it for its own
+			if _, err := r.Sh(ctx, "rm -rf "+runner.Quote(j.DataDir+"/member")); err != nil {
+				return fmt.Errorf("removing the data of a former member of etcd: %w", err)
+			}
+		}
 		if own == nil {
 			if _, members, err = client.AddLearner(ctx, j.PeerURL); err != nil {
 				return err
-			}
-		}
-		if stale {
-			if _, err := r.Sh(ctx, "rm -rf "+runner.Quote(j.DataDir+"/member")); err != nil {
-				return fmt.Errorf("removing the data of a former member of etcd: %w", err)
 			}
 		}
 		return r.WriteFiles(ctx, runner.File{Path: bootstrap, Mode: 0o644, Data: j.bootstrap(members)})
@@ -223,11 +227,7 @@ type Removed struct {
 
 // Remove returns the step for a member. It runs on any host that reaches the others.
 func Remove(c *cluster.Cluster, m cluster.EtcdMember) step.Step {
-	is := Removed{membership{Host: m.Host}, m.ID}
-	for _, h := range c.EtcdHosts() {
-		is.Others = append(is.Others, c.EtcdAccess(h))
-	}
-	return step.With(is, step.Options{Timeout: 2 * time.Minute})
+	return step.With(Removed{membership{Host: m.Host, Others: accesses(c)}, m.ID}, step.Options{Timeout: 2 * time.Minute})
 }
 
 func (m Removed) String() string {
@@ -236,13 +236,9 @@ func (m Removed) String() string {
 
 // Precheck asks the members.
 func (m Removed) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
-	view, err := m.survey(ctx, r)
-	if err != nil {
+	view, own, err := m.look(ctx, r)
+	if err != nil || own == nil {
 		return nil, err
-	}
-	i := slices.IndexFunc(view.Members, func(s etcd.State) bool { return s.Member.ID == m.ID })
-	if i < 0 {
-		return nil, nil
 	}
 	return &step.Change{
 		Diff: fmt.Sprintf("- member %x of etcd on %s: %s", m.ID, m.Host, view.Count()), Verify: step.Verified,
@@ -252,20 +248,56 @@ func (m Removed) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, 
 	}, nil
 }
 
+// look finds the member among all; nil: it is none any more.
+func (m Removed) look(ctx context.Context, r *runner.Runner) (etcd.View, *etcd.State, error) {
+	view, err := m.survey(ctx, r)
+	return view, view.ByID(m.ID), err
+}
+
 // try removes the member if there is a majority without it. Others may not be well for a moment.
 func (m Removed) try(ctx context.Context, r *runner.Runner) error {
-	view, err := m.survey(ctx, r)
-	if err != nil {
+	view, own, err := m.look(ctx, r)
+	if err != nil || own == nil {
 		return err
 	}
-	i := slices.IndexFunc(view.Members, func(s etcd.State) bool { return s.Member.ID == m.ID })
-	if i < 0 {
-		return nil
-	}
-	if err := view.Allows(etcd.Removal, view.Members[i]); err != nil {
+	if err := view.Allows(etcd.Removal, *own); err != nil {
 		return fault.Transient(err)
 	}
 	return m.through(r, view, m.ID, func(client *etcd.Client) error { return client.Remove(ctx, m.ID) })
+}
+
+// Moved is a member that others reach at the address of its host.
+type Moved struct {
+	membership
+	ID uint64 `json:",string"`
+}
+
+// Move returns the step for a member whose host has another address. It runs there.
+func Move(c *cluster.Cluster, m cluster.EtcdMember) step.Step {
+	return step.With(Moved{membershipOf(c, m.Host), m.ID}, step.Options{Timeout: 2 * time.Minute})
+}
+
+func (Moved) String() string { return "address in etcd" }
+
+// Precheck asks the members.
+func (m Moved) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
+	view, err := m.survey(ctx, r)
+	own := view.ByID(m.ID)
+	if err != nil || own == nil || slices.Equal(own.Member.PeerURLs, []string{m.PeerURL}) {
+		return nil, err
+	}
+	return &step.Change{
+		Diff: fmt.Sprintf("member %x of etcd: %s -> %s", m.ID, strings.Join(own.Member.PeerURLs, ", "), m.PeerURL), Verify: step.Verified,
+		Run: func(ctx context.Context) error {
+			return waited(ctx, "telling the address of the member of etcd on "+m.Host, func() error {
+				view, err := m.survey(ctx, r)
+				if err != nil {
+					return err
+				}
+				return m.through(r, view, 0, func(client *etcd.Client) error { return client.Move(ctx, m.ID, m.PeerURL) })
+			})
+		},
+	}, nil
 }
 
 // waited asks until what is asked for is done, or waiting does not help.

@@ -52,7 +52,7 @@ func EtcdWell(c *cluster.Cluster, host string) step.Step {
 func gate(c *cluster.Cluster, g Gate, apiLater bool) step.Step {
 	host := g.Host
 	g.LeftOut = c.Missing()
-	broken := c.Observed.BrokenAPI()
+	broken := append(c.Observed.BrokenAPI(), c.Moving...) // whose member of etcd moves first
 	masters := c.Masters()
 	if !c.Lives() { // etcd alone has begun
 		masters = nil

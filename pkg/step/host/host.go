@@ -65,9 +65,21 @@ func detoured(c *cluster.Cluster, host string) step.Block {
 
 func hosts(c *cluster.Cluster, endpoint string, former ...string) step.Block {
 	return step.Block{
-		Path: "/etc/hosts", Begin: runner.HostsBegin, End: runner.HostsEnd, Mode: 0o644,
+		Depends: depends(c, former...), Path: "/etc/hosts", Begin: runner.HostsBegin, End: runner.HostsEnd, Mode: 0o644,
 		Content: c.Shared(strings.Join(append([]string{"hosts", endpoint}, former...), " "), func() []byte { return hostLines(c, endpoint, former...) }),
 	}
+}
+
+// depends are the names in /etc/hosts by which kubexm, and what it runs, reach something. Hosts are reached by their addresses.
+func depends(c *cluster.Cluster, former ...string) []string {
+	names := append([]string{c.Spec.LoadBalancer.Domain}, former...)
+	if c.RegistryHost() != "" {
+		names = append(names, c.RegistryDomain())
+	}
+	for _, e := range c.Spec.Extra.Hosts {
+		names = append(names, e.Domain)
+	}
+	return names
 }
 
 // PodHosts turns the name of the endpoint in the copies of /etc/hosts that pods on the host's network have: the kubelet makes a

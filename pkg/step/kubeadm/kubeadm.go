@@ -4,6 +4,8 @@ package kubeadm
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"path"
@@ -78,6 +80,48 @@ func PKI(c *cluster.Cluster, host string, withEtcd bool) step.Step {
 		files = append(files, step.File{Path: cluster.SignerFile, Content: signer, Mode: 0o644})
 	}
 	return step.Files{What: "Kubernetes certificates", List: files}
+}
+
+// EtcdCerts are the certificates that kubeadm has signed for the member of etcd on a master. etcd reads them again for each connection.
+type EtcdCerts struct {
+	IP string // that they must be for
+}
+
+// NewEtcdCerts returns the step that has kubeadm sign them again if its master has got another address. It comes after Config.
+func NewEtcdCerts(c *cluster.Cluster, host string) step.Step { return EtcdCerts{IP: c.IP(host)} }
+
+func (EtcdCerts) String() string { return "etcd certificates" }
+
+// Precheck reads them.
+func (e EtcdCerts) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
+	const dir = pkiDir + "etcd/"
+	files, err := r.ReadFiles(ctx, dir+"server.crt", dir+"peer.crt")
+	if err != nil {
+		return nil, err
+	}
+	valid := 0
+	for _, f := range files {
+		if block, _ := pem.Decode(f.Data); block != nil {
+			if cert, err := x509.ParseCertificate(block.Bytes); err == nil && cert.VerifyHostname(e.IP) == nil {
+				valid++
+			}
+		}
+	}
+	if valid == 2 {
+		return nil, nil
+	}
+	return &step.Change{Diff: "run: kubeadm init phase certs, for " + e.IP, Verify: step.Verified, Run: func(ctx context.Context) error {
+		_, err := r.Sh(ctx, fmt.Sprintf(`set -e
+cd %s
+mkdir -p .former
+mv -f server.crt server.key peer.crt peer.key .former/ 2>/dev/null || true
+back() { mv -f .former/* .; rmdir .former; exit 1; }
+for name in server peer; do
+	%sinit phase certs etcd-$name --config %s >&2 || back
+done
+rm -rf .former`, dir, exclusive, configPath))
+		return err
+	}}, nil
 }
 
 // Init makes the control plane of the first master, from its Config.
@@ -268,6 +312,21 @@ func (Leftovers) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, 
 	}, nil
 }
 
+// KubeletFlags takes away the flag that kubeadm 1.34 has given the kubelet, and that kubelets from 1.35 on do not know, with which they would not start.
+//
+// Facts: cmd/kubeadm/app/cmd/phases/upgrade/postupgrade.go of Kubernetes 1.35.
+func KubeletFlags(c *cluster.Cluster) []step.Step {
+	if c.Minor() < 35 {
+		return nil
+	}
+	const flag = "--pod-infra-container-image"
+	return []step.Step{step.Command{
+		What:   "kubelet without " + flag,
+		Unless: "! grep -qs -e " + flag + " " + runner.KubeadmFlags,
+		Run:    "sed -i 's/ *" + flag + "=[^ \"]*//' " + runner.KubeadmFlags,
+	}}
+}
+
 // made notes that kubeadm has done its work, and what static pods it made; it says && before.
 const made = " && " + recordPods + " && touch " + Done
 
@@ -300,29 +359,43 @@ const formerPath = "/etc/kubernetes/kubelet-former.conf"
 
 // Renamed lets kubeconfigs that kubeadm and the kubelet made call the endpoint by its current name and port: nobody writes them again.
 func Renamed(c *cluster.Cluster) step.Step {
-	s := turned(c, "/etc/kubernetes/*.conf")
+	s := turned(c, "/etc/kubernetes/*.conf", "[0-9.]+", "")
 	s.What, s.Restarts = "kubeconfigs call "+c.EndpointHost(), []string{"kubelet"}
 	s.Run += "systemctl restart kubelet; rm -f " + formerPath
 	return s
 }
 
-// Ported lets the controller manager and the scheduler of a master call its API server at the current port, once they restart.
-func Ported(c *cluster.Cluster) step.Step {
-	return turned(c, "/etc/kubernetes/controller-manager.conf /etc/kubernetes/scheduler.conf")
+// OwnServer lets the controller manager and the scheduler of a master call its API server where that is now, once they restart.
+func OwnServer(c *cluster.Cluster, host string) step.Step {
+	ip := c.IP(host)
+	return turned(c, "/etc/kubernetes/controller-manager.conf /etc/kubernetes/scheduler.conf /etc/kubernetes/super-admin.conf", regexp.QuoteMeta(ip),
+		"sed -i 's|server: https://[0-9.]*:|server: https://"+ip+":|' \"$f\"\n")
 }
 
-// turned changes the servers in kubeconfigs: the name and port of the endpoint, the port alone where they have the address of a master.
-func turned(c *cluster.Cluster, files string) step.Command {
+// OwnKubelet lets the kubelet of a master that calls its own API server, as kubeadm has it, call it where that is now. It reads that when it starts with
+// its new address.
+func OwnKubelet(c *cluster.Cluster, host string) step.Step {
+	ip := c.IP(host)
+	return step.Command{
+		What:   "kubelet calls " + ip,
+		Unless: "! grep -qsE 'server: https://[0-9.]+:' " + kubeletPath + " || grep -qsF 'server: https://" + ip + ":' " + kubeletPath,
+		Run:    "sed -i 's|server: https://[0-9.]*:|server: https://" + ip + ":|' " + kubeletPath,
+	}
+}
+
+// turned changes the servers in kubeconfigs: the name and port of the endpoint, and the port where they have an address, which may be one of those that a
+// regular expression tells, or else is changed by a line of its own.
+func turned(c *cluster.Cluster, files, addresses, line string) step.Command {
 	name, port := c.Spec.LoadBalancer.Domain, c.APIPort()
-	stale := fmt.Sprintf("stale() { for f in %s; do if grep -s 'server: https://' \"$f\" | grep -qvE 'https://(%s|[0-9.]+):%d$'; then echo \"$f\"; fi; done; }\n",
-		files, regexp.QuoteMeta(name), port)
+	stale := fmt.Sprintf("stale() { for f in %s; do if grep -s 'server: https://' \"$f\" | grep -qvE 'https://(%s|%s):%d$'; then echo \"$f\"; fi; done; }\n",
+		files, regexp.QuoteMeta(name), addresses, port)
 	return step.Command{
 		What: fmt.Sprintf("kubeconfigs call port %d", port), Unless: stale + `[ -z "$(stale)" ]`,
 		Run: stale + fmt.Sprintf(`for f in $(stale); do
 case $f in %s) continue;; %s) cp -p "$f" %[1]s;; esac
 sed -i 's|server: https://[^:/]*[a-z][^:/]*:|server: https://%[3]s:|' "$f"
-sed -i 's|server: https://\([^:/]*\):[0-9]*|server: https://\1:%[4]d|' "$f"
+%[5]ssed -i 's|server: https://\([^:/]*\):[0-9]*|server: https://\1:%[4]d|' "$f"
 done
-`, formerPath, kubeletPath, name, port),
+`, formerPath, kubeletPath, name, port, line),
 	}
 }

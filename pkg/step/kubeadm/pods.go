@@ -77,7 +77,8 @@ func digests(c *cluster.Cluster, host string, etcd Etcd, reads []step.Step) map[
 		"kube-controller-manager": sum(conf.ControllerManager, conf.Networking, conf.ClusterName, c.APIPort()),
 		"kube-scheduler":          sum(conf.Scheduler, c.APIPort()),
 	}
-	if etcd.Local != nil {
+	if etcd.Local != nil { // it has a version of its own
+		conf.KubernetesVersion = ""
 		all[EtcdPod] = sum(etcd.Local)
 	}
 	return all
@@ -281,6 +282,40 @@ func lastLog(ctx context.Context, r *runner.Runner, pod string) string {
 		return "no log lines of " + pod
 	}
 	return "last log lines of " + pod + ":\n" + out
+}
+
+// Renewed is the step that waits until a kubelet of another version has started static pods again.
+type Renewed struct {
+	Processes []string // their names
+}
+
+// PodsRenewed waits for the static pods of the control plane on a master, and its member of etcd.
+func PodsRenewed() step.Step {
+	var names []string
+	for _, ph := range phases {
+		names = append(names, ph.process)
+	}
+	return step.With(Renewed{names}, step.Options{Timeout: 2 * time.Minute})
+}
+
+func (Renewed) String() string { return "wait for static pods that start again" }
+
+// Precheck asks the processes.
+func (w Renewed) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
+	library := runner.Script(scripts, "pods")
+	var ask, wait strings.Builder
+	for _, p := range w.Processes {
+		fmt.Fprintf(&ask, "if ! renewed %s; then echo %[1]s; fi\n", p)
+		fmt.Fprintf(&wait, "until_ renewed %s\n", p)
+	}
+	out, err := r.Sh(ctx, library+ask.String())
+	if err != nil || out == "" {
+		return nil, err
+	}
+	return &step.Change{
+		Diff: "wait: " + strings.Join(strings.Fields(out), ", "), Verify: step.Verified,
+		Run: func(ctx context.Context) error { _, err := r.Sh(ctx, library+wait.String()); return err },
+	}, nil
 }
 
 // Running is the step that waits until the static pods of a master's control plane run: a controller manager or a scheduler that leads ends when

@@ -5,6 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/step"
 )
 
@@ -13,21 +14,24 @@ func ClusterConfiguration(c *cluster.Cluster, etcd Etcd) []byte {
 	return c.YAML(clusterConfig(c, etcd))
 }
 
-// ConfigMaps keeps what kubeadm reads from the cluster, when masters and workers join: its configuration, and what all
-// kubelets have in common. kubeadm writes both once.
+// ConfigMaps keeps what kubeadm reads from the cluster, when masters and workers join: its configuration, what all
+// kubelets have in common, and where the cluster is. kubeadm writes them once.
 func ConfigMaps(c *cluster.Cluster, etcd Etcd) step.Step {
-	one := func(name, key string, document any) corev1.ConfigMap {
+	one := func(namespace, name, key, text string) corev1.ConfigMap {
 		return corev1.ConfigMap{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name},
-			Data:       map[string]string{key: string(c.YAML(document))},
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Data:       map[string]string{key: text},
 		}
 	}
+	info, err := pki.ClusterInfo("https://"+c.EndpointHost(), c.Trust(pki.Kubernetes))
+	c.Check(err)
 	return step.Apply{What: "kubeadm configuration", API: c.AnyAPI(), Objects: c.YAML(corev1.ConfigMapList{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"},
 		Items: []corev1.ConfigMap{
-			one("kubeadm-config", "ClusterConfiguration", clusterConfig(c, etcd)),
-			one("kubelet-config", "kubelet", c.KubeletConfig("")),
+			one(metav1.NamespaceSystem, "kubeadm-config", "ClusterConfiguration", string(c.YAML(clusterConfig(c, etcd)))),
+			one(metav1.NamespaceSystem, "kubelet-config", "kubelet", string(c.YAML(c.KubeletConfig("")))),
+			one(metav1.NamespacePublic, "cluster-info", "kubeconfig", info),
 		},
 	})}
 }

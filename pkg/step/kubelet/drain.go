@@ -11,23 +11,31 @@ import (
 	"github.com/kubexm/kubexm/pkg/step"
 )
 
-// evicting is how long pods of a node may take to leave it.
+// evicting is how long pods of a node that leaves the cluster may take.
 const evicting = 10 * time.Minute
 
-// Drain takes the pods off a node whose kubelet gives processors and memory to pods in another way from now on: it does so only when
-// they start. Then it stops the kubelet and removes what it remembers of the old way, with which it would not start.
+// Drain runs the user's hooks, and takes the pods off a node whose kubelet gets another minor version, or gives processors and memory to pods in another way from now on: it does so
+// only when they start. For that it then stops the kubelet and removes what it remembers of the old way, with which it would not start.
 //
 // Facts: https://kubernetes.io/docs/tasks/administer-cluster/cpu-management-policies
 func Drain(c *cluster.Cluster, host string) []step.Step {
-	return []step.Step{
-		step.With(Drained{Node: host, API: c.AnyAPI()}, step.Options{Timeout: evicting, Retries: -1}),
-		step.Command{
-			What:   "kubelet forgets who had which processors",
-			Unless: "[ ! -e " + cpuState + " ] && [ ! -e " + memoryState + " ]",
-			Run:    "systemctl stop kubelet; rm -f " + cpuState + " " + memoryState,
-			Undo:   "systemctl start kubelet",
-		},
+	steps := Evict(c, host)
+	if !c.OtherManagers(host) {
+		return steps
 	}
+	return append(steps, step.Command{
+		What:   "kubelet forgets who had which processors",
+		Unless: "[ ! -e " + cpuState + " ] && [ ! -e " + memoryState + " ]",
+		Run:    "systemctl stop kubelet; rm -f " + cpuState + " " + memoryState,
+		Undo:   "systemctl start kubelet",
+	})
+}
+
+// Evict runs the user's hooks, and takes the pods off a node.
+func Evict(c *cluster.Cluster, host string) []step.Step {
+	how := c.Spec.Upgrade.Drain
+	return append(before(c, host, false),
+		step.With(Drained{Node: host, Force: how.Force, API: c.AnyAPI()}, step.Options{Timeout: how.Timeout.Duration, Retries: -1}))
 }
 
 const (
@@ -39,13 +47,15 @@ const (
 type Drained struct {
 	Node   string
 	Leaves bool        `json:",omitempty"` // the node goes, or is gone already
+	Others []string    `json:"-"`          // that leave, too
 	Force  bool        `json:",omitempty"` // pods that cannot move, or are not let go in time, are deleted
 	API    kube.Access `json:"-"`
 }
 
-// Emptied takes the pods off a node that leaves the cluster. Those that cannot move, or are not let go, are deleted where that is forced.
-func Emptied(c *cluster.Cluster, host string) step.Step {
-	return step.With(Drained{Node: host, Leaves: true, Force: c.Forced, API: c.AnyAPI()}, step.Options{Timeout: evicting, Retries: -1})
+// Emptied runs the user's hooks, and takes the pods off a node that leaves the cluster. Those that cannot move, or are not let go, are deleted where that is forced.
+func Emptied(c *cluster.Cluster, host string) []step.Step {
+	return append(before(c, host, true),
+		step.With(Drained{Node: host, Leaves: true, Others: c.GoneNodes(), Force: c.Forced, API: c.AnyAPI()}, step.Options{Timeout: evicting, Retries: -1}))
 }
 
 func (Drained) String() string { return "drain the node" }
@@ -57,6 +67,9 @@ func (d Drained) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, 
 		return nil, err
 	}
 	cordoned, err := client.Cordoned(ctx, d.Node)
+	if err == nil && d.Leaves && !d.Force {
+		err = client.Leavable(ctx, d.Node, d.Others)
+	}
 	if err != nil {
 		if d.Leaves && kube.NotFound(err) {
 			err = nil
@@ -76,7 +89,7 @@ func (d Drained) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, 
 		Restarts: evicted, Verify: step.Verified,
 		Run: func(ctx context.Context) error {
 			if !cordoned { // by somebody else
-				if err := r.MarkDrained(ctx, true); err != nil {
+				if err := r.MarkDrained(ctx, runner.Cordoned); err != nil {
 					return err
 				}
 				if err := client.Cordon(ctx, d.Node, true); err != nil {
@@ -107,31 +120,39 @@ func (d Drained) evict(ctx context.Context, client *kube.Client) error {
 
 // Uncordoned is a node that gets pods again, unless somebody else does not want that.
 type Uncordoned struct {
-	Node string
-	API  kube.Access `json:"-"`
+	Node  string
+	Hooks bool        `json:",omitempty"` // they come after it
+	API   kube.Access `json:"-"`
 }
 
 func (Uncordoned) String() string { return "uncordon the node" }
 
 // Precheck asks the host whether the node was cordoned by Drained.
 func (u Uncordoned) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
-	ours, err := r.Drained(ctx)
-	if err != nil || !ours {
+	then := runner.NotDrained
+	if u.Hooks {
+		then = runner.Begun
+	}
+	is, err := r.Drained(ctx)
+	if err != nil || is == runner.NotDrained || is == then {
 		return nil, err
 	}
 	return &step.Change{Diff: "uncordon " + u.Node, Run: func(ctx context.Context) error {
-		client, err := step.Kube(r, u.API)
-		if err == nil {
-			err = client.Cordon(ctx, u.Node, false)
+		if is == runner.Cordoned {
+			client, err := step.Kube(r, u.API)
+			if err == nil {
+				err = client.Cordon(ctx, u.Node, false)
+			}
+			if err != nil {
+				return err
+			}
 		}
-		if err != nil {
-			return err
-		}
-		return r.MarkDrained(ctx, false)
+		return r.MarkDrained(ctx, then)
 	}}, nil
 }
 
-// Uncordon takes back the cordon of a node that Drain made.
-func Uncordon(c *cluster.Cluster, host string) step.Step {
-	return Uncordoned{Node: host, API: c.AnyAPI()}
+// Uncordon takes back the cordon of a node that Drain or Evict made, and runs the user's hooks after it.
+func Uncordon(c *cluster.Cluster, host string) []step.Step {
+	hooks := after(c, host)
+	return append([]step.Step{Uncordoned{Node: host, Hooks: hooks != nil, API: c.AnyAPI()}}, hooks...)
 }

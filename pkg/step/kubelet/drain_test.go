@@ -3,9 +3,11 @@ package kubelet_test
 import (
 	"crypto/tls"
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
+	"github.com/kubexm/kubexm/pkg/kube"
 	"github.com/kubexm/kubexm/pkg/kube/kubetest"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/step"
@@ -15,6 +17,7 @@ import (
 // TestDrain drains a node and lets pods back; one that somebody else has cordoned stays so.
 func TestDrain(t *testing.T) {
 	c := clustertest.Parse(t, clustertest.Masters, nil)
+	c.Spec.Kubernetes.Kubelet.Config = map[string]any{"cpuManagerPolicy": "static"}
 	api, h := kubetest.New(), runnertest.Debian12("node1")
 	api.AddNode("node1", true)
 	dial := api.Dialer(&tls.Config{Certificates: []tls.Certificate{*c.Leaf(c.APIServerCert("node1")).TLS()}})
@@ -41,7 +44,7 @@ func TestDrain(t *testing.T) {
 			t.Errorf("cordoned: %t, %v", is, err)
 		}
 	}
-	drain, back := kubelet.Drain(c, "node1"), kubelet.Uncordon(c, "node1")
+	drain, back := kubelet.Drain(c, "node1"), kubelet.Uncordon(c, "node1")[0]
 	run(back, false)
 	run(drain[0], true)
 	cordoned(true)
@@ -63,4 +66,30 @@ func TestDrain(t *testing.T) {
 	run(drain[0], false)
 	run(back, false)
 	cordoned(true)
+}
+
+// TestEmptied does not drain a node that leaves while data would be lost: the look before the run may not have been answered.
+func TestEmptied(t *testing.T) {
+	c := clustertest.Parse(t, clustertest.Masters, nil)
+	api, h := kubetest.New(), runnertest.Debian12("node1")
+	dial := api.Dialer(&tls.Config{Certificates: []tls.Certificate{*c.Leaf(c.APIServerCert("node1")).TLS()}})
+	h.Serve("10.0.0.11:6443", func() (net.Conn, error) { return dial(t.Context(), "", "") })
+	api.AddNode("node1", true)
+	volume, err := kube.ReadObjects([]byte(`apiVersion: v1
+kind: PersistentVolume
+metadata: {name: pv1}
+spec: {claimRef: {namespace: default, name: data}, nodeAffinity: {required: {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, values: [node1]}]}]}}}
+status: {phase: Bound}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	api.Put(volume[0])
+	if _, err := kubelet.Emptied(c, "node1")[0].Precheck(t.Context(), h.Runner()); err == nil || !strings.Contains(err.Error(), "node node1 cannot leave: no node that stays can use these volumes: pv1 (default/data)") {
+		t.Errorf("data is lost: %v", err)
+	}
+	c.Forced = true
+	if change, err := kubelet.Emptied(c, "node1")[0].Precheck(t.Context(), h.Runner()); err != nil || change == nil {
+		t.Errorf("by force: %+v, %v", change, err)
+	}
 }

@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/kube"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 // Health waits until the kubelet of its host says that it is well.
@@ -66,4 +68,76 @@ func (h Health) ask(ctx context.Context, r *runner.Runner) error {
 		return fmt.Errorf("the kubelet is not healthy: %s: %s", resp.Status, strings.TrimSpace(string(text)))
 	}
 	return nil
+}
+
+// Returned is a node that is Ready in the boot that its machine has now.
+type Returned struct {
+	Node string
+	API  kube.Access `json:"-"`
+}
+
+// Back returns the step that waits until a node is Ready, once its machine may have restarted.
+func Back(c *cluster.Cluster, host string) step.Step {
+	return step.With(Returned{host, c.AnyAPI()}, step.Options{Timeout: 10 * time.Minute})
+}
+
+func (n Returned) String() string { return "node " + n.Node + " is Ready" }
+
+// Precheck asks the machine for its boot, and the API for the node.
+func (n Returned) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
+	client, err := step.Kube(r, n.API)
+	if err != nil {
+		return nil, err
+	}
+	boot, err := r.Sh(ctx, "cat /proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return nil, err
+	}
+	why, err := client.NodeNotBack(ctx, n.Node, boot)
+	if err != nil || why == "" {
+		return nil, err
+	}
+	return &step.Change{Diff: "wait: " + why, Verify: step.Verified, Run: func(ctx context.Context) error {
+		return fault.Advise(client.WaitNodeBack(ctx, n.Node, boot), "see why: kubectl describe node "+n.Node+"; on the host: journalctl -b -u kubelet")
+	}}, nil
+}
+
+// Watched is a node that stays Ready for some time.
+type Watched struct {
+	Node string
+	For  time.Duration
+	API  kube.Access `json:"-"`
+}
+
+// Watch returns the step that waits as long as spec.upgrade.pause says, and fails where the node does not stay Ready meanwhile.
+func Watch(c *cluster.Cluster, host string) step.Step {
+	long := c.Spec.Upgrade.Pause.Duration
+	return step.With(Watched{host, long, c.AnyAPI()}, step.Options{Timeout: long + 5*time.Minute, Retries: -1})
+}
+
+func (w Watched) String() string {
+	return fmt.Sprintf("%s stays Ready for %s", w.Node, human.Duration(w.For))
+}
+
+// Precheck always finds that time is to pass.
+func (w Watched) Precheck(_ context.Context, r *runner.Runner) (*step.Change, error) {
+	return &step.Change{Diff: "wait " + human.Duration(w.For), Apart: true, Verify: step.Verified, Run: func(ctx context.Context) error {
+		client, err := step.Kube(r, w.API)
+		if err != nil {
+			return err
+		}
+		for end := time.After(w.For); ; {
+			why, err := client.NodeNotReady(ctx, w.Node)
+			if err == nil && why != "" { // an API server that is away for a moment says nothing of the node
+				return fault.Advise(fmt.Errorf("while the others waited for it, %s", why), "no other node has changed; see why: kubectl describe node "+w.Node)
+			}
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-end:
+				return nil
+			case <-time.After(min(w.For, 5*time.Second)):
+			}
+		}
+	}}, nil
 }

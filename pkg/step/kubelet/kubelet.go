@@ -44,7 +44,7 @@ func Prepared(c *cluster.Cluster, host string) step.Step {
 	u := unit(c, host, Args(c, host), Programs(c, host), Joined(c, host))
 	u.Hold = []string{kubeconfig, configFile}
 	u.Command += " --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=" + kubeconfig + " --config=" + configFile + " $KUBELET_KUBEADM_ARGS"
-	u.Settings = append(u.Settings, "EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env")
+	u.Settings = append(u.Settings, "EnvironmentFile=-"+runner.KubeadmFlags)
 	return u.Service()
 }
 

@@ -5,27 +5,29 @@ package loadbalancer
 import (
 	"fmt"
 	"net/netip"
+	"path"
 	"slices"
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/plugin"
-	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/templates"
 )
 
-// config is the configuration of the proxy that listens on an address of its host.
-func config(c *cluster.Cluster, host, bind string) step.File {
-	p := plugin.ProxyOf(c.Spec)
-	type master struct{ Name, IP string }
-	data := struct {
-		Bind              string
-		Port, Connections int // each connection takes two files
-		Interval          int // seconds from check to check, of each proxy
-		Masters           []master
-	}{Bind: bind, Port: c.APIPort(), Connections: 450, Interval: 1}
+// settings are what the configuration of a proxy is made of.
+type settings struct {
+	Bind              string
+	Port, Connections int // each connection takes two files
+	Interval          int // seconds from check to check, of each proxy
+	Masters           []master
+}
+
+type master struct{ Name, IP string }
+
+func settingsOf(c *cluster.Cluster, host, bind string) settings {
+	data := settings{Bind: bind, Port: c.APIPort(), Connections: 450, Interval: 1}
 	if c.Balancer() == v1alpha1.BalancerInternal {
 		data.Interval += len(c.Workers()) / 100 // all of them check all masters
 	}
@@ -35,7 +37,21 @@ func config(c *cluster.Cluster, host, bind string) step.File {
 	for _, m := range c.All(v1alpha1.RoleMaster) {
 		data.Masters = append(data.Masters, master{m, c.IP(m)})
 	}
-	return step.File{Path: p.Config, Content: templates.Render(p.Template, data), Mode: 0o644}
+	return data
+}
+
+// config is the configuration of the proxy that listens on an address of its host.
+func config(c *cluster.Cluster, host, bind string) step.File {
+	p := plugin.ProxyOf(c.Spec)
+	return step.File{Path: p.Config, Content: templates.Render(p.Template, settingsOf(c, host, bind)), Mode: 0o644}
+}
+
+// frame is the configuration but for the masters, and how often they are asked. It takes a restart: a proxy that cannot take another
+// port at a reload goes on as before, and only its log says so.
+func frame(c *cluster.Cluster, host, bind string) []byte {
+	data := settingsOf(c, host, bind)
+	data.Interval, data.Masters = 0, nil
+	return templates.Render(plugin.ProxyOf(c.Spec).Template, data)
 }
 
 // Packages installs the proxy, and on a load balancer what moves the virtual address.
@@ -51,25 +67,27 @@ func Packages(c *cluster.Cluster, host string) step.Step {
 // Service runs the proxy under systemd.
 func Service(c *cluster.Cluster, host, bind string) step.Step {
 	p := plugin.ProxyOf(c.Spec)
-	unit := step.Unit{
+	return step.Unit{
 		Name: p.Name, Description: "Load balancer of the Kubernetes API servers", Documentation: "man:" + p.Name + "(1)",
 		After: "network-online.target", Type: p.Type, Command: p.Command,
 		Settings: append(step.Limits(c.FactsOf(host).CanRaiseLimits(), "-999"), "KillMode=mixed"),
 		Titled:   p.Titled,
+		Reload:   &step.Reload{Files: []step.File{config(c, host, bind)}, Frame: frame(c, host, bind), Check: p.Check, Signal: p.Signal},
 	}.Service()
-	unit.Files = []step.File{config(c, host, bind)}
-	return unit
 }
 
 // Pod runs the proxy as a static pod.
 func Pod(c *cluster.Cluster, host, bind string) step.Step {
+	const mounted = "/etc/kubexm-proxy"
 	p, conf := plugin.ProxyOf(c.Spec), config(c, host, bind)
-	pod := templates.Render("loadbalancer/proxy-pod", struct {
-		Proxy, Image, Digest, Config string
-		Command                      []string
-		Port                         int
-	}{p.Name, c.Image(p.Parts[0].Name), templates.Digest(conf.Content), p.Config, p.Pod, c.APIPort()})
-	return step.Files{What: p.Name, List: []step.File{conf, {Path: runner.ManifestDir + "/" + p.Name + ".yaml", Content: pod, Mode: 0o600}}}
+	reload := step.Reload{Files: []step.File{conf}, Frame: frame(c, host, bind), Check: p.PodCheck, Signal: p.Signal}
+	return step.PodFrom(p.Name, reload, mounted, p.Pod, func(command []string) []byte {
+		return templates.Render("loadbalancer/proxy-pod", struct {
+			Proxy, Image, Digest, Directory, Mounted string
+			Command                                  []string
+			Port                                     int
+		}{p.Name, c.Image(p.Parts[0].Name), templates.Digest(reload.Frame), path.Dir(p.Config), mounted, command, c.APIPort()})
+	})
 }
 
 // Keepalived moves the virtual address between the load balancers.

@@ -19,7 +19,7 @@ const (
 
 // HarborSteps install and run Harbor.
 func HarborSteps(c *cluster.Cluster, host string) []step.Step {
-	return []step.Step{HarborInstaller(c, host), DataDir(c), Harbor(c, host), HarborService(c, host), Answers(c, c.Registry())}
+	return []step.Step{HarborInstaller(c, host), DataDir(c), Harbor(c, host), HarborService(c, host), Answers(c, c.Registry()), OtherHarbors(c)}
 }
 
 // HarborInstaller puts Harbor's installer on its host.
@@ -85,6 +85,16 @@ func HarborService(c *cluster.Cluster, host string) step.Step {
 		Settings: []string{"ExecStop=" + docker + " down -v --remove-orphans", "StandardOutput=null", "StandardError=journal"}, // the logs are in the data directory
 		Reads:    []step.Step{HarborInstaller(c, host), Harbor(c, host)},
 	}.Service()
+}
+
+// OtherHarbors removes images of other releases of Harbor from Docker, which nothing runs any more.
+func OtherHarbors(c *cluster.Cluster) step.Step {
+	images := `docker image ls --format '{{.Repository}}:{{.Tag}}' --filter 'reference=goharbor/*' | grep -v ':` + c.Spec.Registry.Harbor.Version + `$'`
+	return step.Command{
+		What:   "one release of Harbor",
+		Unless: "! " + images + " >/dev/null",
+		Run:    images + " | while read -r i; do docker image rm \"$i\" >&2; done",
+	}
 }
 
 // HarborGone removes Harbor's containers and images from Docker, should that still run.

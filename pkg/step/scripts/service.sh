@@ -14,7 +14,8 @@ service_state() {
 		if [ -n "$env" ]; then break; fi; i=$((i+1)); sleep 0.05
 	done
 	if [ -n "$env" ] && [ -e "/run/kubexm-$UNIT/environ" ]; then env=$(cat "/run/kubexm-$UNIT/environ"); fi
-	printf '%s\n' "$env" | grep KUBEXM_DIGEST; true
+	printf '%s\n' "$env" | grep KUBEXM_DIGEST
+	cat "/run/kubexm-$UNIT/loaded" 2>/dev/null; true
 }
 
 # start_service lets systemd know of the unit and its files, and starts it: UNIT VERB (unit, or service where it was enabled before) ACT
@@ -28,3 +29,16 @@ start_service() {
 	systemctl reset-failed "$1" 2>/dev/null || true
 	systemctl "$3" "$1"
 }
+
+# reload_service lets a service read files again: UNIT. A program that cannot use them goes on as before and says so in its log alone, so it
+# is waited for another worker of its main process. Only then what the unit has noted counts as loaded.
+reload_service() {
+	files; p=$(systemctl show "$1" -p MainPID); p=${p#*=}; was=$(workers "$p"); i=0
+	systemctl reload "$1"
+	until workers "$p" | grep -qvxF -e "$was"; do
+		if [ $i -ge 200 ]; then echo "$1 has no worker with the new files" >&2; exit 1; fi
+		i=$((i+1)); sleep 0.05
+	done
+	mv -f "/run/kubexm-$1/loading" "/run/kubexm-$1/loaded"
+}
+workers() { grep -lx "PPid:.$1" /proc/[0-9]*/status 2>/dev/null || true; } # PID

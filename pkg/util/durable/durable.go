@@ -28,9 +28,14 @@ func Advise(err error) error {
 // crash or a power cut, sees the old content or the new. Its directory is made, with mode 0700,
 // where there is none.
 func Write(path string, data []byte) error {
+	return Fill(path, func(f *os.File) error { _, err := f.Write(data); return err })
+}
+
+// Fill is Write of what a function puts into a file, which it may read again. When that fails, the old file stays.
+func Fill(path string, fill func(*os.File) error) error {
 	err := os.MkdirAll(filepath.Dir(path), 0o700)
 	if err == nil {
-		err = write(path, data)
+		err = write(path, fill)
 		if of, ok := errors.AsType[*fs.PathError](err); ok {
 			of.Path = path // not that of a temporary file
 		}
@@ -38,7 +43,7 @@ func Write(path string, data []byte) error {
 	return Advise(err)
 }
 
-func write(path string, data []byte) (err error) {
+func write(path string, fill func(*os.File) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
 	if err != nil {
 		return err
@@ -48,7 +53,7 @@ func write(path string, data []byte) (err error) {
 			_ = os.Remove(f.Name())
 		}
 	}()
-	_, err = f.Write(data)
+	err = fill(f)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}

@@ -23,7 +23,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/plugin"
+	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/test/testbed/build"
 	"github.com/kubexm/kubexm/test/testbed/host"
 )
@@ -48,7 +50,7 @@ func (i Image) archs() []string {
 const inputs = "kubexm.test.inputs"
 
 // Images lists the images of a cluster of the given Kubernetes version (one
-// that can be built): those kubeadm asks for, flannel's, and the probe. The
+// that can be built): those kubeadm asks for, but for etcd, which kubexm chooses, flannel's, and the probe. The
 // components must have been built; those built for another architecture, too, give images for both.
 func Images(ctx context.Context, b *build.Builder, version string) ([]Image, error) {
 	table, err := b.Table()
@@ -65,10 +67,14 @@ func Images(ctx context.Context, b *build.Builder, version string) ([]Image, err
 	}
 	var images []Image
 	for _, ref := range strings.Fields(list) {
-		name, tag, _ := strings.Cut(path.Base(ref), ":")
+		name, _, _ := strings.Cut(path.Base(ref), ":")
 		image := Image{Ref: ref}
 		switch name {
-		case "etcd":
+		case "etcd": // kubexm has kubeadm take another one
+			if image.Ref, err = resource.Image(name, config.VersionsFor(version).EtcdImage); err != nil {
+				return nil, err
+			}
+			_, tag, _ := strings.Cut(path.Base(image.Ref), ":")
 			image.Entrypoint = "/usr/local/bin/etcd"
 			err = image.add(b, table, etcdFor(table, tag), "/usr/local/bin", "etcd", "etcdctl", "etcdutl")
 		case "coredns", "pause":
@@ -128,9 +134,9 @@ func Probe(b *build.Builder) (Image, error) {
 	return image, image.add(b, table, "probe", "/", "probe")
 }
 
-// etcdFor picks the etcd of the minor version that a tag such as 3.6.5-0 names, or the default one.
+// etcdFor picks the etcd of the minor version that a tag such as v3.6.16 or 3.6.5-0 names, or the default one.
 func etcdFor(table []build.Component, tag string) string {
-	minor := "etcd@" + strings.Join(strings.SplitN(tag, ".", 3)[:2], ".")
+	minor := "etcd@" + strings.Join(strings.SplitN(strings.TrimPrefix(tag, "v"), ".", 3)[:2], ".")
 	if _, err := build.Find(table, minor); err != nil {
 		return "etcd"
 	}

@@ -286,7 +286,7 @@ func TestEtcdFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for tag, want := range map[string]string{"3.6.5-0": "etcd@3.6", "3.7.0-0": "etcd@3.7", "3.5.24-0": "etcd"} {
+	for tag, want := range map[string]string{"3.6.5-0": "etcd@3.6", "v3.7.1": "etcd@3.7", "3.5.24-0": "etcd"} {
 		if got := etcdFor(table, tag); got != want {
 			t.Errorf("%s: %s, want %s", tag, got, want)
 		}

@@ -45,6 +45,7 @@ type Cluster struct {
 // Origin is the file that a configuration stands in.
 type Origin struct {
 	File  string
+	Text  []byte         // the whole document
 	Lines map[string]int // of each field that is written, like spec.hosts[1].address
 }
 
@@ -90,6 +91,10 @@ type Spec struct {
 	Source Source `json:"source,omitzero" change:"none"`
 	// What the machines must have before anything is installed.
 	Preflight Preflight `json:"preflight,omitzero" change:"none"`
+	// How nodes are drained and changed when they get another version.
+	Upgrade Upgrade `json:"upgrade,omitzero" change:"none"`
+	// Commands of yours around the work on each node that is drained.
+	Hooks Hooks `json:"hooks,omitzero" change:"none"`
 }
 
 // Credentials is how to log in to a machine.
@@ -178,7 +183,7 @@ type Host struct {
 	// IP address or name at which the control machine reaches the host. Hosts behind one address have a port each.
 	Address string `json:"address" jsonschema:"required" change:"restart"`
 	// IPv4 address at which the other hosts reach it. Default: address.
-	InternalAddress string `json:"internalAddress,omitempty" change:"refuse,the other hosts know the host by it; put the old value back and move it by kubexm replace node NAME --address NEW"`
+	InternalAddress string `json:"internalAddress,omitempty" change:"rejoin"`
 	// Processor architecture. Default: asked from the host.
 	Arch string `json:"arch,omitempty" jsonschema:"enum=amd64,enum=arm64" change:"none"`
 	// What the host does. A master without the role worker gets the taint

@@ -21,8 +21,9 @@ const (
 type Kubernetes struct {
 	// How Kubernetes is run: by kubeadm in static pods, or by kubexm as plain binaries under systemd.
 	Type string `json:"type,omitempty" jsonschema:"default=kubeadm,enum=kubeadm,enum=kubexm" change:"refuse,a control plane is not moved between static pods and systemd; make a new cluster"`
-	// Version of Kubernetes, like v1.37.0. Default: the newest tested with this kubexm.
-	Version string `json:"version,omitempty" change:"refuse,kubexm cannot upgrade Kubernetes yet; put the old version back"`
+	// Version of Kubernetes, like v1.37.0. Default: the newest tested with this kubexm when the cluster is created; later the one that it has.
+	// It goes forward by any number of minor versions, one after the other, and back by one.
+	Version string `json:"version,omitempty" change:"procedure"`
 	// DNS domain of the cluster's services.
 	DNSDomain string `json:"dnsDomain,omitempty" jsonschema:"default=cluster.local" change:"refuse,certificates, kubelets and all running pods know the services by it; make a new cluster"`
 	// How service addresses are made to work; none is for plugins that replace kube-proxy.
@@ -134,8 +135,9 @@ type KubeProxy struct {
 type Etcd struct {
 	// How etcd is run: by kubexm as binary under systemd, by kubeadm as static pod, or by somebody else.
 	Type string `json:"type,omitempty" jsonschema:"default=kubexm,enum=kubexm,enum=kubeadm,enum=external" change:"refuse,the data is not moved from one etcd to another; make a new cluster"`
-	// Version of etcd, like v3.6.16. Default: the one tested with the Kubernetes version. Not with type external.
-	Version string `json:"version,omitempty" change:"refuse,kubexm cannot upgrade etcd yet; put the old version back"`
+	// Version of etcd, like v3.6.16. Default: the one tested with the Kubernetes version. Not with type external. It does not go back to an older
+	// minor version.
+	Version string `json:"version,omitempty" change:"procedure"`
 	// Directory of the data on the members, for etcd alone: deleting the cluster empties it. Not with type external.
 	DataDir string `json:"dataDir,omitempty" jsonschema:"default=/var/lib/etcd" change:"refuse,the data is not moved; mount another file system at the old path" delete:"refuse"`
 	// The cluster to use, for type external: it is neither made nor changed, and deleting the cluster leaves its keys in there.

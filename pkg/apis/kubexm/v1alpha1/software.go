@@ -1,6 +1,10 @@
 package v1alpha1
 
-import "github.com/kubexm/kubexm/pkg/util/secret"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubexm/kubexm/pkg/util/secret"
+)
 
 // Registry configures a private image registry and how nodes reach registries.
 type Registry struct {
@@ -218,3 +222,52 @@ type Preflight struct {
 	// Fewest free inodes of a node in runtime.dataRoot.
 	MinNodeInodes int `json:"minNodeInodes,omitempty" jsonschema:"default=50000,minimum=1"`
 }
+
+// Upgrade says how nodes that must be drained are changed.
+type Upgrade struct {
+	// How many nodes are drained and changed at a time, once the first one is well: a number, or a share of them like 10%, rounded down, at least one.
+	// Masters change one by one.
+	MaxUnavailable string `json:"maxUnavailable,omitempty" jsonschema:"default=1"`
+	// How long the first node must stay Ready with what it got, and with pods, before the others follow; 0s: they follow at once.
+	Pause metav1.Duration `json:"pause,omitzero" jsonschema:"default=0s"`
+	// How the pods of a node are made to leave.
+	Drain Drain `json:"drain,omitzero"`
+}
+
+// Drain says how the pods of a node are made to leave.
+type Drain struct {
+	// How long they may take. Disruption budgets are respected meanwhile.
+	Timeout metav1.Duration `json:"timeout,omitzero" jsonschema:"default=10m"`
+	// Whether pods are deleted that disruption budgets do not let go within two minutes, or that nothing would start on another node.
+	Force bool `json:"force,omitempty"`
+}
+
+// Hooks are commands of yours around the work on each node that is drained.
+type Hooks struct {
+	// Before a node is drained: because it changes, or because it leaves the cluster.
+	BeforeNode []Hook `json:"beforeNode,omitempty"`
+	// After a node that has changed gets pods again. They run whenever the work on it has begun, also where it failed or kubexm was killed: then in the next run.
+	AfterNode []Hook `json:"afterNode,omitempty"`
+}
+
+// Hook is a command in a shell. Its environment has KUBEXM_HOOK (beforeNode, afterNode), KUBEXM_CLUSTER, KUBEXM_NODE, KUBEXM_ADDRESS,
+// KUBEXM_KUBERNETES_VERSION and, of use on the control machine, KUBEXM_KUBECONFIG. It may run again for the same node after a run that was cut off.
+type Hook struct {
+	// What it is called in messages.
+	Name string `json:"name" jsonschema:"required"`
+	// Script for sh.
+	Command string `json:"command" jsonschema:"required"`
+	// Where it runs: on the control machine, as the user that runs kubexm, or on the host, as root.
+	Where string `json:"where,omitempty" jsonschema:"default=control,enum=control,enum=host"`
+	// How long it may take.
+	Timeout metav1.Duration `json:"timeout,omitzero" jsonschema:"default=5m"`
+	// Whether the run stops where it fails.
+	FailurePolicy string `json:"failurePolicy,omitempty" jsonschema:"default=Fail,enum=Fail,enum=Ignore"`
+}
+
+// Values of Hook.Where and Hook.FailurePolicy.
+const (
+	HookControl = "control"
+	HookHost    = "host"
+	HookIgnore  = "Ignore"
+)

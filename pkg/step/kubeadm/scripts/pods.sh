@@ -19,7 +19,39 @@ lead() {
 }
 detour() {
   while read -r ip n _; do if [ "$n" = "$NAME" ]; then own=$ip; fi; done </etc/hosts
-  if [ -n "$DETOUR" ] && [ -n "$own" ]; then trap 'lead "$own"' EXIT; lead "$DETOUR"; fi
+  if [ -n "$DETOUR" ] && [ -n "$own" ]; then trap 'lead "$own"; copies' EXIT; lead "$DETOUR"; fi
+}
+# copies turns it in the copies that the kubelet has made meanwhile for pods that it started. They are mounted: they are written in place.
+copies() {
+  for f in /var/lib/kubelet/pods/*/etc-hosts; do
+    if grep -qsxF "$DETOUR $NAME" "$f"; then t=$(sed "s/^$DETOUR $NAME\$/$own $NAME/" "$f"); printf '%s\n' "$t" >"$f"; fi
+  done
+}
+
+# began is when the youngest process of a name has started, in hundredths of a second since the machine has.
+began() {
+  m=
+  for p in $(pids "$1"); do
+    read -r stat 2>/dev/null <"$p/stat" || continue
+    # shellcheck disable=SC2086
+    set -- ${stat##*) }
+    if [ -z "$m" ] || [ "${20}" -gt "$m" ]; then m=${20}; fi
+  done
+  echo "$m"
+}
+
+# deaf tells whether kube-proxy is older than the API server that it asks: it may ask again only after a while, and not hear meanwhile of pods that move.
+deaf() { p=$(began kube-proxy); a=$(began kube-apiserver); [ -n "$p" ] && [ -n "$a" ] && [ "$p" -lt "$a" ]; }
+hears() { ! deaf; }
+
+# renewed tells whether the process of a pod is younger than the kubelet, which starts pods again when it is of another version. One that has
+# run for half a minute has done that.
+renewed() {
+  k=$(systemctl show -p ExecMainStartTimestampMonotonic kubelet 2>/dev/null) || return 0
+  k=${k#*=}
+  if [ -z "$k" ] || ! read -r now _ </proc/uptime || [ $((${now%.*} - k / 1000000)) -gt 30 ]; then return 0; fi
+  t=$(began "$1")
+  [ -z "$t" ] || [ $((t / 100)) -ge $((k / 1000000)) ]
 }
 
 # save keeps a manifest for back, which puts all those that were saved in place again.

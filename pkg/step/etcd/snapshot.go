@@ -1,0 +1,69 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/etcd"
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
+)
+
+// Snapshot is a snapshot of etcd on the control machine, from before a part of the control plane changes its version.
+type Snapshot struct {
+	Path   string
+	Begun  bool        // a part has changed already: a snapshot that is there is the one from before
+	Member etcd.Access `json:"-"`
+}
+
+// SnapshotFile is where the snapshot from before an upgrade is: below the cluster's directory on the control machine, named after what ran.
+func SnapshotFile(c *cluster.Cluster) string {
+	is, _ := c.Runs()
+	return filepath.Join(c.Dir, "snapshots", fmt.Sprintf("kubernetes-%s-etcd-%s.db", is.Kubernetes, is.Etcd))
+}
+
+// NewSnapshot returns the step that takes one from the member on a host.
+func NewSnapshot(c *cluster.Cluster, host string) step.Step {
+	_, begun := c.Runs()
+	return step.With(Snapshot{SnapshotFile(c), begun, c.EtcdAccess(host)}, step.Options{Timeout: time.Hour})
+}
+
+// SnapshotHost is whose member a snapshot is taken from: one that is well, and does not lead, where there is such a one; empty: none answers.
+func SnapshotHost(c *cluster.Cluster) (host string) {
+	leader := c.Observed.EtcdLeader()
+	for _, m := range c.Observed.Members {
+		if m.Healthy && !m.Learner && slices.Contains(c.EtcdHosts(), m.Host) && (host == "" || host == leader) {
+			host = m.Host
+		}
+	}
+	return host
+}
+
+func (Snapshot) String() string { return "snapshot of etcd" }
+
+// Precheck looks for one that is whole. Unless the upgrade has begun it is taken again: one that is there is of an earlier upgrade.
+func (s Snapshot) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
+	if s.Begun && etcd.Whole(s.Path) == nil {
+		return nil, nil
+	}
+	return &step.Change{Diff: "+ " + s.Path, Apart: true, Verify: step.Verified, Run: func(ctx context.Context) error {
+		s.Member.Dial = r.Dial
+		client, err := etcd.New(s.Member)
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		size, err := client.Snapshot(ctx, s.Path)
+		if err != nil {
+			return fault.Advise(fmt.Errorf("nothing is upgraded without a snapshot: %w", err), "run it again once etcd answers, and the control machine has space for its data")
+		}
+		step.Tell(ctx, fmt.Sprintf("%s in %s", human.Bytes(size), s.Path))
+		return nil
+	}}, nil
+}

@@ -1,0 +1,36 @@
+# shellcheck shell=sh
+# Whether a machine is to start again. Input: OWN, not empty where the machine has a kernel of its own: it is no container.
+
+# next_kernel prints the kernel that starts next, as far as that can be told. grubby, of Red Hat's family, knows which one somebody has chosen.
+next_kernel() {
+	if command -v grubby >/dev/null 2>&1; then
+		k=$(grubby --default-kernel 2>/dev/null) || k=
+		case "$k" in */vmlinuz-*) echo "${k##*/vmlinuz-}"; return ;; esac
+	fi
+	for k in /boot/vmlinuz-*; do
+		case "$k" in *'*' | *-rescue-*) ;; *) echo "${k#/boot/vmlinuz-}" ;; esac
+	done | sort -V | tail -n 1
+}
+
+# other_kernel prints a line where another kernel runs than the one that starts next.
+other_kernel() {
+	[ -n "$OWN" ] || return 0
+	is=$(uname -r) next=$(next_kernel)
+	if [ -n "$next" ] && [ "$next" != "$is" ]; then echo "kernel $next is installed, $is runs"; fi
+}
+
+# due prints why the machine is to start again, one reason a line. Debian notes it in a file, Red Hat's dnf-utils have a program.
+due() {
+	other_kernel
+	if [ -e /run/reboot-required ]; then echo "/run/reboot-required is there"; fi
+	if command -v needs-restarting >/dev/null 2>&1; then
+		rc=0; needs-restarting -r >/dev/null 2>&1 || rc=$?
+		if [ "$rc" = 1 ]; then echo "needs-restarting -r says so"; fi
+	fi
+}
+
+# boot prints which boot of the machine this is.
+boot() { cat /proc/sys/kernel/random/boot_id; }
+
+# uptime_ prints for how many seconds the machine runs.
+uptime_() { read -r up _ </proc/uptime; echo "${up%.*}"; }
