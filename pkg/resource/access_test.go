@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -326,10 +327,13 @@ func TestPlacesInOrder(t *testing.T) {
 		t.Cleanup(s.source.Transport.CloseIdleConnections)
 		m.pushIndex(t, "pause", "3.10")
 		var hosts []string
+		var asked sync.Mutex
 		m.fail("", func(w http.ResponseWriter, r *http.Request) bool {
-			if !slices.Contains(hosts, r.Host) { // blobs are asked for side by side
+			asked.Lock() // blobs are asked for side by side
+			if !slices.Contains(hosts, r.Host) {
 				hosts = append(hosts, r.Host)
 			}
+			asked.Unlock()
 			if missing := !strings.HasSuffix(r.Host, "k8s.io"); missing {
 				http.NotFound(w, r)
 				return true
