@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/kube"
+	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 	"github.com/kubexm/kubexm/pkg/util/racetest"
@@ -145,6 +147,42 @@ func TestRollBack(t *testing.T) {
 				}
 				upgrade("v1.37.0")
 				w.settled()
+			})
+		})
+	}
+}
+
+// TestBadRelease has a program of the new release that does not work, on one host: what ran before runs there again, and the next run says so too.
+func TestBadRelease(t *testing.T) {
+	racetest.Slow(t)
+	for program, host := range map[string]string{"kube-apiserver": "node2", "etcd": "node1", "kubelet": "node4"} {
+		t.Run(program, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T) {
+				was, is := ofRelease(t, row(t, "row9"), "36"), row(t, "row9")
+				w := newWorld(t, edited(t, was, "etcd: {version: v3.6.16}"), "")
+				_, err := w.attempt(t.Context()).create()
+				w.must(err)
+				h, before := w.hosts[host], release(w.hosts[host], program)
+				started := h.OnStart[program+".service"]
+				h.OnStart[program+".service"] = func(h *runnertest.Host) error {
+					if text, _ := h.Get("/usr/local/bin/" + program); programVersion.FindString(text) != before {
+						return errors.New("illegal instruction")
+					}
+					return started(h)
+				}
+				w.configure(is)
+				a := w.attempt(t.Context())
+				if _, err = a.App.Apply(a.ctx, a.Request, a.Observer, nil); err == nil || !strings.Contains(err.Error(), "illegal instruction") {
+					t.Fatalf("apply: %v", err)
+				}
+				if now := programVersion.FindString(h.Program(program)); now != before {
+					t.Errorf("%s runs in version %q, which was %s", program, now, before)
+				}
+				h.OnStart[program+".service"] = started
+				w.apply()
+				w.settled()
+				w.released(config.VersionsFor("v1.37.0"))
 			})
 		})
 	}

@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/base64"
@@ -256,7 +257,7 @@ func release(h *runnertest.Host, program string) string {
 		return m[1]
 	}
 	text, _ := h.Get("/usr/local/bin/" + program)
-	return programVersion.FindString(text)
+	return programVersion.FindString(cmp.Or(h.Program(program), text))
 }
 
 // skewed fails where programs that run do not work together.

@@ -26,6 +26,7 @@ type act struct {
 	Name string
 	Run  func(context.Context) error `json:"-"`
 	Undo func(context.Context) error `json:"-"`
+	Back func(context.Context) error `json:"-"` // once all is undone
 	Look func(context.Context) error `json:"-"` // fails Precheck; nil: never
 }
 
@@ -40,7 +41,7 @@ func (a act) Precheck(ctx context.Context, _ *runner.Runner) (*step.Change, erro
 	if a.Run == nil {
 		return nil, nil
 	}
-	return &step.Change{Diff: "+ " + a.Name, Run: a.Run, Verify: step.Verified, Rollback: a.Undo}, nil
+	return &step.Change{Diff: "+ " + a.Name, Run: a.Run, Verify: step.Verified, Rollback: a.Undo, Resume: a.Back}, nil
 }
 
 func takes(d time.Duration) func(context.Context) error {

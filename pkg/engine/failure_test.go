@@ -198,6 +198,27 @@ func TestRollback(t *testing.T) {
 	}
 }
 
+// TestResume starts services again when all is undone: those first that were changed first.
+func TestResume(t *testing.T) {
+	var did []string
+	does := func(what string) func(context.Context) error {
+		return func(context.Context) error {
+			did = append(did, what)
+			return nil
+		}
+	}
+	stuck := act{Name: "c", Run: fails(nil), Undo: does("undo c"), Back: fails(fault.Advise(errors.New("stuck"), "pull"))}
+	r := run(t.Context(), t, engine.Engine{Rollback: engine.RollbackHost}, task("t", []string{"a"},
+		act{Name: "a", Run: fails(nil), Undo: does("undo a"), Back: does("start a")}, stuck,
+		act{Name: "b", Run: fails(errBroken), Undo: does("undo b"), Back: does("start b")}))
+	if diff := cmp.Diff([]string{"undo b", "undo c", "undo a", "start a", "start b"}, did); diff != "" {
+		t.Error(diff)
+	}
+	if !strings.Contains(r.err.Error(), "c on a: starting again after rolling back: stuck") || fault.Advice(r.err) != "pull" {
+		t.Error(r.err)
+	}
+}
+
 func TestRollbackFails(t *testing.T) {
 	stuck := act{Name: "x", Run: fails(nil), Undo: fails(fault.Advise(errors.New("stuck"), "pull"))}
 	r := run(t.Context(), t, engine.Engine{Rollback: engine.RollbackHost}, task("t", []string{"a"}, stuck, act{Name: "y", Run: fails(errBroken)}))

@@ -98,7 +98,7 @@ func (r *run) try(ctx context.Context, j job, timeout time.Duration) (ev Event, 
 		return ev, nil
 	}
 	if j.undo && c.Rollback != nil {
-		r.remember(j, c.Rollback)
+		r.remember(j, c)
 	}
 	if err := c.Run(ctx); err != nil {
 		return ev, because(ctx, err)

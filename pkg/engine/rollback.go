@@ -23,13 +23,15 @@ type unit struct {
 }
 
 type undo struct {
-	node *plan.Node
-	fn   func(context.Context) error
+	node             *plan.Node
+	rollback, resume func(context.Context) error
 }
 
-func (u undo) call(ctx context.Context) (err error) {
+func (u undo) call(ctx context.Context, fn func(context.Context) error) (err error) {
 	defer fault.Caught(&err)
-	return u.fn(ctx)
+	ctx, cancel := context.WithTimeout(ctx, step.OptionsOf(u.node.Step).Timeout)
+	defer cancel()
+	return fn(ctx)
 }
 
 func (r *run) key(i int) key {
@@ -90,10 +92,10 @@ func (r *run) undone(u *unit) {
 	u.held = nil
 }
 
-func (r *run) remember(j job, fn func(context.Context) error) {
+func (r *run) remember(j job, c *step.Change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.undo[j.key] = append(r.undo[j.key], undo{j.Node, fn})
+	r.undo[j.key] = append(r.undo[j.key], undo{j.Node, c.Rollback, c.Resume})
 }
 
 // onHost counts the changes of a host.
@@ -120,8 +122,8 @@ func (r *run) forget(k key, subject string) (list []undo) {
 	return list
 }
 
-// rollBack undoes, newest first, what this run changed under k for a host, or for all. A
-// host that is lost is reported once, with what stays on it, and not asked again.
+// rollBack undoes, newest first, what this run changed under k for a host, or for all. Only then start again, oldest first, the services that
+// ran before: with the programs of before. A host that is lost is reported once, with what stays on it, and not asked again.
 func (r *run) rollBack(ctx context.Context, k key, subject string) {
 	list := r.forget(k, subject)
 	lost := map[string]bool{}
@@ -130,16 +132,29 @@ func (r *run) rollBack(ctx context.Context, k key, subject string) {
 			continue
 		}
 		ev := Event{Status: Restored}
-		ctx, cancel := context.WithTimeout(ctx, step.OptionsOf(u.node.Step).Timeout)
-		if err := u.call(ctx); err != nil {
+		if err := u.call(ctx, u.rollback); err != nil {
 			err = fmt.Errorf("rolling back: %w", err)
 			if lost[u.node.Host] = fault.IsTransient(err); lost[u.node.Host] {
 				err = fmt.Errorf("%w; changes before it that stay: %d", err, onHost(list[:i], u.node.Host))
 			}
-			ev.Error, ev.Advice = err.Error(), fault.Advice(err)
-			r.failed(u.node, err)
+			r.notUndone(u.node, &ev, err)
 		}
-		cancel()
 		r.emit(u.node, ev)
 	}
+	for _, u := range list {
+		if u.resume == nil || lost[u.node.Host] {
+			continue
+		}
+		if err := u.call(ctx, u.resume); err != nil {
+			err, ev := fmt.Errorf("starting again after rolling back: %w", err), Event{Status: Restored}
+			lost[u.node.Host] = fault.IsTransient(err)
+			r.notUndone(u.node, &ev, err)
+			r.emit(u.node, ev)
+		}
+	}
+}
+
+func (r *run) notUndone(n *plan.Node, ev *Event, err error) {
+	ev.Error, ev.Advice = err.Error(), fault.Advice(err)
+	r.failed(n, err)
 }

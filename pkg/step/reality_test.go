@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -70,14 +71,29 @@ func TestServiceStateOnRealShells(t *testing.T) {
 	}
 	text, _ := h.Get(dropIn)
 	digest := strings.TrimSpace(text[strings.Index(text, "KUBEXM_DIGEST="):])
+	program := filepath.Join(t.TempDir(), "program")
+	place := func() {
+		if out, err := exec.CommandContext(t.Context(), "sh", "-c", `cp "$(command -v sleep)" "$0.new" && mv "$0.new" "$0"`, program).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
 	for _, shell := range runnertest.Shells() {
-		for env, current := range map[string]bool{digest: true, "KUBEXM_DIGEST=0ld": false, "OTHER=1": false} {
+		for env, current := range map[string]bool{digest: true, digest + "\n": true, digest + "\n\n": false, "KUBEXM_DIGEST=0ld": false, "OTHER=1": false} {
 			s := runnertest.NewSandbox(t, shell)
-			process := exec.CommandContext(t.Context(), "sleep", "600")
-			process.Env = append(os.Environ(), env)
+			place()
+			process := exec.CommandContext(t.Context(), program, "600")
+			process.Env = append(os.Environ(), strings.TrimSpace(env))
 			if err := process.Start(); err != nil {
 				t.Fatal(err)
 			}
+			if strings.HasSuffix(env, "\n") { // another file by now, of the same content or not
+				place()
+			}
+			text, err := os.ReadFile(program)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Put(program, string(text)+strings.Repeat("\n", max(0, strings.Count(env, "\n")-1)), 0o755)
 			for _, p := range []string{dropIn, "/etc/systemd/system/etcd.service"} {
 				text, _ := h.Get(p)
 				s.Put(p, text, 0o644)

@@ -135,7 +135,7 @@ func (s Service) change(r *runner.Runner, old map[string]runner.File, have map[s
 		return nil, err
 	}
 	changed := files.gap(old).diff
-	want := map[string]string{"UnitFileState": "enabled"}
+	want := map[string]string{"UnitFileState": "enabled", "program": ""}
 	if changed == "" {
 		want["loaded unit"] = digest
 	}
@@ -161,6 +161,7 @@ func (s Service) change(r *runner.Runner, old map[string]runner.File, have map[s
 			return s.run(ctx, r, g, digest, have, held)
 		},
 		Rollback: s.rollback(r, g, have["ActiveState"] == "active", have["UnitFileState"] == "enabled"),
+		Resume:   s.resume(r, have["ActiveState"] == "active"),
 	}, nil
 }
 
@@ -215,11 +216,18 @@ func (s Service) rollback(r *runner.Runner, g gap, wasActive, wasEnabled bool) f
 		if err := g.rollBack(ctx, r); err != nil {
 			return err
 		}
-		after := "systemctl daemon-reload"
-		if wasActive {
-			after += "; systemctl restart " + n
-		}
-		_, err := r.Sh(ctx, after)
+		_, err := r.Sh(ctx, "systemctl daemon-reload")
+		return err
+	}
+}
+
+// resume starts the service again that ran before, with the program and the files of before.
+func (s Service) resume(r *runner.Runner, wasActive bool) func(context.Context) error {
+	if !wasActive {
+		return nil
+	}
+	return func(ctx context.Context) error {
+		_, err := r.Sh(ctx, "systemctl restart "+runner.Quote(s.Name))
 		return err
 	}
 }

@@ -87,6 +87,8 @@ func TestServiceRestarts(t *testing.T) {
 			h.Put(dropIn, text, 0o644)
 		}, diff: `loaded unit "0ld`},
 		"process started with an older drop-in": {disturb: olderProcess, diff: `KUBEXM_DIGEST "0ld" -> `},
+		"program replaced":                      {disturb: sh("cp -a /opt/bin/etcd /opt/bin/new; echo >>/opt/bin/new; mv -f /opt/bin/new /opt/bin/etcd"), diff: `program "replaced" -> ""`},
+		"program put there again":               {disturb: sh("cp -a /opt/bin/etcd /opt/bin/new; mv -f /opt/bin/new /opt/bin/etcd"), none: true},
 		"process has died and is not to be seen": {disturb: func(_ *testing.T, h *runnertest.Host) {
 			h.Reboot()
 			sh("systemctl stop etcd; systemctl reset-failed etcd")(t, h)
@@ -241,6 +243,11 @@ func TestServiceRollback(t *testing.T) {
 			}
 			if err := c.Rollback(t.Context()); err != nil {
 				t.Fatal(err)
+			}
+			if c.Resume != nil {
+				if err := c.Resume(t.Context()); err != nil {
+					t.Fatal(err)
+				}
 			}
 			after := ours.ReplaceAllString(h.Snapshot(), "")
 			if want := ours.ReplaceAllString(before, ""); after != want {

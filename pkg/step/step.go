@@ -30,6 +30,7 @@ type Change struct {
 	Run      func(context.Context) error // closes the gap
 	Verify   func(context.Context) error // nil: Precheck again must find no change
 	Rollback func(context.Context) error // nil: nothing to undo
+	Resume   func(context.Context) error // once all that is undone with it is: what starts again as it was; nil: nothing
 }
 
 // then is one change that makes two, neither of which has a Verify; nil stands for no change.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -345,6 +346,9 @@ func ln(c *Call) int {
 	return 0
 }
 
+// running matches the program of a process.
+var running = regexp.MustCompile(`^(/proc/[0-9]+/)exe$`)
+
 func readlink(c *Call) int {
 	o, args, ok := c.opts("fe", "")
 	if !ok || len(args) != 1 {
@@ -353,7 +357,17 @@ func readlink(c *Call) int {
 	if o["f"]+o["e"] != "" {
 		return c.Unknown()
 	}
-	i, err := c.fs.stat(c.path(args[0]), false)
+	p := c.path(args[0])
+	i, err := c.fs.stat(p, false)
+	if m := running.FindStringSubmatch(p); m != nil && err == nil {
+		line, _ := c.Get(m[1] + "cmdline")
+		exe, _, _ := strings.Cut(line, "\x00")
+		if now, err := c.fs.stat(exe, true); err == nil && now.ino != i.ino {
+			exe += " (deleted)"
+		}
+		c.Printf("%s\n", exe)
+		return 0
+	}
 	if err != nil || i.link == "" {
 		return 1
 	}

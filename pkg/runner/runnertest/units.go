@@ -359,7 +359,28 @@ func (h *Host) process(pid int, exe string, args, env []string) {
 	h.put(dir+"/environ", strings.Join(append(env, ""), "\x00"), 0o400)
 	h.put(dir+"/comm", path.Base(exe)+"\n", 0o444)
 	_ = h.fs.remove(dir+"/exe", false)
-	h.must(h.fs.symlink(exe, dir+"/exe"))
+	if h.fs.exists(exe) {
+		h.must(h.fs.hardLink(exe, dir+"/exe")) // what runs stays what it is, whatever its path has by now
+	} else {
+		h.put(dir+"/exe", "", 0o755)
+	}
+}
+
+// Program is what the process of a service runs: "" where there is none.
+func (h *Host) Program(service string) string {
+	u := h.unit(unitName(service))
+	if u == nil {
+		return ""
+	}
+	h.mu.Lock()
+	pid := u.pid
+	if exec := h.forked[pid]; exec != nil {
+		exec()
+		delete(h.forked, pid)
+	}
+	h.mu.Unlock()
+	text, _ := h.Get(fmt.Sprintf("/proc/%d/exe", pid))
+	return text
 }
 
 // sleep lets a moment pass: what systemd has forked becomes the program that it is to run.

@@ -8,12 +8,15 @@
 # "yes" for all units when any has been enabled.
 service_state() {
 	systemctl show "$UNIT" -p ActiveState,LoadState,UnitFileState,Environment,MainPID
-	p=$(systemctl show "$UNIT" -p MainPID); p=${p#*=}; i=0; env=
+	p=$(systemctl show "$UNIT" -p MainPID); p=${p#*=}; i=0; env='' exe=''
 	while [ "${p:-0}" -gt 0 ] && [ $i -lt 40 ] && exe=$(readlink "/proc/$p/exe"); do
 		env=$(tr '\0' '\n' <"/proc/$p/environ"); case $exe in */systemd|*/systemd-executor) env= ;; esac
 		if [ -n "$env" ]; then break; fi; i=$((i+1)); sleep 0.05
 	done
 	if [ -n "$env" ] && [ -e "/run/kubexm-$UNIT/environ" ]; then env=$(cat "/run/kubexm-$UNIT/environ"); fi
+	case $exe in *' (deleted)') # its path may have the same program again
+		if [ "$(sha256sum <"/proc/$p/exe")" != "$(sha256sum <"${exe% (deleted)}")" ]; then echo program=replaced; fi ;;
+	esac
 	printf '%s\n' "$env" | grep KUBEXM_DIGEST
 	cat "/run/kubexm-$UNIT/loaded" 2>/dev/null; true
 }
