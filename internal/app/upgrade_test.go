@@ -3,8 +3,10 @@ package app_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -180,6 +182,43 @@ func TestBadRelease(t *testing.T) {
 					t.Errorf("%s runs in version %q, which was %s", program, now, before)
 				}
 				h.OnStart[program+".service"] = started
+				w.apply()
+				w.settled()
+				w.released(config.VersionsFor("v1.37.0"))
+			})
+		})
+	}
+}
+
+// TestUnwellRelease has API servers of the new release that start, and are never ready: the first one goes back, and the others stay.
+func TestUnwellRelease(t *testing.T) {
+	racetest.Slow(t)
+	for _, name := range []string{"row7", "row9"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t, ofRelease(t, row(t, name), "36"), "")
+				_, err := w.attempt(t.Context()).create()
+				w.must(err)
+				w.api.Failing = func() []string {
+					for name := range w.servers {
+						if config.Minor(release(w.hosts[name], "kube-apiserver")) == 37 {
+							return []string{"poststarthook/rbac/bootstrap-roles"}
+						}
+					}
+					return nil
+				}
+				w.configure(row(t, name))
+				a := w.attempt(t.Context())
+				if _, err = a.App.Apply(a.ctx, a.Request, a.Observer, nil); err == nil || !strings.Contains(err.Error(), "bootstrap-roles") {
+					t.Fatalf("apply: %v", err)
+				}
+				for _, name := range slices.Sorted(maps.Keys(w.servers)) {
+					if is := release(w.hosts[name], "kube-apiserver"); config.Minor(is) != 36 {
+						t.Errorf("the API server of %s is %s", name, is)
+					}
+				}
+				w.api.Failing = nil
 				w.apply()
 				w.settled()
 				w.released(config.VersionsFor("v1.37.0"))

@@ -130,6 +130,9 @@ func (p Pods) look(ctx context.Context, r *runner.Runner) (files map[string]runn
 			paths = append(paths, manifest(ph.pod), madeDir+"/"+ph.pod+".yaml")
 		}
 	}
+	for pod := range p.Behind {
+		paths = append(paths, manifest(pod), madeDir+"/"+pod+".yaml")
+	}
 	if files, out, err = r.Look(ctx, look+"if [ -e "+savedDir+" ]; then echo saved; fi\n", paths...); err != nil {
 		return nil, "", fmt.Errorf("looking at static pods: %w", err)
 	}
@@ -180,10 +183,23 @@ func (p Pods) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 		Run:    func(ctx context.Context) error { return p.renew(ctx, r, differ) },
 		Verify: func(ctx context.Context) error { return p.verify(ctx, r, differ) },
 		Rollback: func(ctx context.Context) error {
-			_, err := r.Sh(ctx, p.inputs()+runner.Script(scripts, "pods")+"back")
+			_, err := r.ChangeWith(ctx, p.inputs()+runner.Script(scripts, "pods"), "rm -rf $K/old; files; back", p.saved(differ, files)...)
 			return err
 		},
 	}, nil
+}
+
+// saved are the manifests that pods had, and those behind them, for back: what came after them may fail when renew has long ended.
+func (p Pods) saved(differ []string, was map[string]runner.File) (all []runner.File) {
+	for _, pod := range slices.Concat(differ, slices.Collect(maps.Keys(p.Behind))) {
+		for _, at := range []string{madeDir + "/" + pod + ".yaml", manifest(pod)} {
+			if f, there := was[at]; there {
+				all = append(all, runner.File{Path: savedDir + "/" + pod + ".yaml", Data: f.Data, Mode: 0o600})
+				break
+			}
+		}
+	}
+	return all
 }
 
 // verify checks that pods which were changed are and run as they should.
