@@ -45,27 +45,13 @@ type Node struct {
 // error means that nothing is known at all. Nothing is changed, and no lock is
 // taken: it answers during a run, too.
 func (a *App) Status(ctx context.Context, r Request, o Observer) (*ClusterStatus, error) {
-	s, err := a.open(ctx, r, o)
+	v, err := a.visit(ctx, r, o)
 	if err != nil {
 		return nil, err
 	}
-	w, err := s.made()
-	if err != nil {
-		return nil, err
-	}
-	defer w.close()
-	fleet, unreached := s.dialAll(ctx)
-	defer fleet.hangUp()
-	failed := map[string]error{}
-	for _, e := range unreached {
-		failed[e.Host] = e.Err
-	}
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	c := cluster.New(s.config, s.dir, nil, nil)
-	c.Certs.Existing = true
-	c.Observed = observe.Look(ctx, c, fleet.hosts, failed)
+	defer v.close()
+	c, w, failed := v.cluster, v.work, v.failed
+	c.Observed = observe.Look(ctx, c, v.fleet.hosts, failed)
 	is := statusOf(c, failed)
 	last, err := w.records.run("")
 	if err != nil {
@@ -80,10 +66,47 @@ func (a *App) Status(ctx context.Context, r Request, o Observer) (*ClusterStatus
 			return nil, err
 		}
 		c.Fenced = w.fenced(w.known)
-		is.Checks = observe.Verify(ctx, c, c.Observed, fleet.hosts, failed, observe.Wanted{ClusterConfiguration: task.KubeadmConfiguration(c), Moving: moving})
+		is.Checks = observe.Verify(ctx, c, c.Observed, v.fleet.hosts, failed, observe.Wanted{ClusterConfiguration: task.KubeadmConfiguration(c), Moving: moving})
 	}
 	is.Healthy = len(is.Problems) == 0 && !slices.ContainsFunc(is.Checks, func(c observe.Check) bool { return c.Result != observe.OK })
 	return is, nil
+}
+
+// visit is a look at a cluster that was made, with connections to those of its hosts that can be reached. Nothing is changed, and no lock is taken.
+type visit struct {
+	*work
+	fleet   *fleet
+	cluster *cluster.Cluster
+	failed  map[string]error // by host: why it was not reached
+}
+
+func (v *visit) close() {
+	v.fleet.hangUp()
+	v.work.close()
+}
+
+func (a *App) visit(ctx context.Context, r Request, o Observer) (*visit, error) {
+	s, err := a.open(ctx, r, o)
+	if err != nil {
+		return nil, err
+	}
+	w, err := s.made()
+	if err != nil {
+		return nil, err
+	}
+	v := &visit{work: w, failed: map[string]error{}}
+	var unreached []*HostError
+	v.fleet, unreached = s.dialAll(ctx)
+	for _, e := range unreached {
+		v.failed[e.Host] = e.Err
+	}
+	if ctx.Err() != nil {
+		v.close()
+		return nil, ctx.Err()
+	}
+	v.cluster = cluster.New(s.config, s.dir, nil, nil)
+	v.cluster.Certs.Existing = true
+	return v, nil
 }
 
 // statusOf is a view of what was observed.
@@ -93,8 +116,8 @@ func statusOf(c *cluster.Cluster, failed map[string]error) *ClusterStatus {
 		Cluster: c.Name, Kubernetes: c.Spec.Kubernetes.Version, Type: c.Spec.Kubernetes.Type, Server: o.Server, Endpoint: c.Endpoint(),
 		ControlPlane: o.Components, Etcd: o.Members, Addons: o.Addons, Problems: o.Problems,
 	}
-	if len(o.Certificates) > 0 {
-		is.Certificate = &o.Certificates[0]
+	if i := slices.IndexFunc(o.Certificates, func(c cluster.Certificate) bool { return !c.Rotates() }); i >= 0 {
+		is.Certificate = &o.Certificates[i]
 	}
 	names := slices.DeleteFunc(c.All(), func(h string) bool { return !c.IsNode(h) })
 	for _, name := range append(names, slices.Sorted(maps.Keys(o.Nodes))...) {

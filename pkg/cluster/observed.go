@@ -94,12 +94,30 @@ type Addon struct {
 	Wanted int    `json:"wanted"`
 }
 
-// Certificate is a certificate on a host.
+// Certificate is a certificate on a host, or on the control machine.
 type Certificate struct {
-	Host    string    `json:"host"`
-	Path    string    `json:"path"`
-	Expires time.Time `json:"expires"`
+	Host      string    `json:"host"`
+	Path      string    `json:"path,omitempty"` // of the file that has it; empty: none has, and a server presents it
+	Also      []string  `json:"also,omitempty"` // further files that have it
+	Subject   string    `json:"subject"`
+	Signer    string    `json:"signer"`
+	Authority bool      `json:"authority,omitempty"`
+	Names     []string  `json:"names,omitempty"` // host names and addresses that it is for
+	Begins    time.Time `json:"begins"`
+	Expires   time.Time `json:"expires"`
+	Servers   []string  `json:"servers,omitempty"` // that present it: "kube-apiserver 10.0.0.11:6443"
+	Raw       []byte    `json:"-"`                 // DER
 }
+
+// Rotates reports whether the program that has the certificate renews it by itself, as kubelets do with those of clients.
+func (c *Certificate) Rotates() bool { return strings.HasSuffix(c.Path, "-current.pem") }
+
+// Due is how long before it expires a certificate is to be replaced at the latest: 30 days, or a tenth of its life where that is less. What renews
+// itself has done so by then: kubelets do with a tenth to three tenths of it left, kubexm with a third.
+func (c *Certificate) Due() time.Duration { return min(30*24*time.Hour, c.Expires.Sub(c.Begins)/10) }
+
+// Soon is how long before it expires it is worth a look, when nothing renews it: three times that.
+func (c *Certificate) Soon() time.Duration { return 3 * c.Due() }
 
 // EtcdLeader is the host of the member that leads; empty: none does, or it is not known.
 func (o Observed) EtcdLeader() string {

@@ -3,14 +3,11 @@ package observe
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 
-	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/human"
@@ -57,29 +54,4 @@ func (l *look) registry(ctx context.Context, r *runner.Runner) {
 		err = at.Ping(ctx)
 	}
 	l.component(r.Host, "registry", "", err)
-}
-
-// certificates reads those of a host.
-func (l *look) certificates(ctx context.Context, r *runner.Runner) {
-	ctx, cancel := context.WithTimeout(ctx, 2*patience)
-	defer cancel()
-	out, err := r.Sh(ctx, `for f in /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt /etc/ssl/etcd/ssl/*.pem /etc/registry/*.crt /var/lib/kubelet/pki/kubelet.crt; do
-case $f in *-key.pem) ;; *) if [ -f "$f" ]; then echo "# $f"; cat "$f"; fi ;; esac
-done`)
-	if err != nil {
-		l.problem("reading the certificates of %s: %v", r.Host, err)
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for file := range strings.SplitSeq("\n"+out, "\n# ") {
-		path, rest, _ := strings.Cut(file, "\n")
-		block, _ := pem.Decode([]byte(rest))
-		if block == nil || block.Type != "CERTIFICATE" {
-			continue
-		}
-		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
-			l.is.Certificates = append(l.is.Certificates, cluster.Certificate{Host: r.Host, Path: human.Line(path), Expires: cert.NotAfter})
-		}
-	}
 }

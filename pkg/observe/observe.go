@@ -23,9 +23,8 @@ import (
 )
 
 const (
-	patience    = 5 * time.Second     // for one question
-	expiresSoon = 30 * 24 * time.Hour // when a certificate is a problem
-	parallel    = 64                  // questions at a time
+	patience = 5 * time.Second // for one question
+	parallel = 64              // questions at a time
 )
 
 // look is one look at a cluster.
@@ -63,6 +62,7 @@ func Look(ctx context.Context, c *cluster.Cluster, hosts map[string]*runner.Runn
 		group.Go(func() error { l.etcd(ctx); return nil })
 	}
 	_ = group.Wait() // what fails is a problem
+	l.due()
 	return l.sorted()
 }
 
@@ -152,10 +152,6 @@ func (l *look) sorted() cluster.Observed {
 	slices.SortFunc(is.Certificates, func(a, b cluster.Certificate) int {
 		return cmp.Or(a.Expires.Compare(b.Expires), cmp.Compare(place(a.Host), place(b.Host)), strings.Compare(a.Path, b.Path))
 	})
-	if len(is.Certificates) > 0 && time.Until(is.Certificates[0].Expires) < expiresSoon {
-		first := is.Certificates[0]
-		l.problem("%s on %s expires %s", first.Path, first.Host, first.Expires.Format(time.DateOnly))
-	}
 	slices.Sort(is.Problems)
 	return *is
 }
