@@ -74,6 +74,7 @@ func cycle(t *testing.T, c *cluster) {
 		defer timed(t)()
 		checkNodes(t, c)
 		checkStatus(t, c)
+		checkCertificates(t, c)
 		checkCommands(t, c)
 		if c.also != nil {
 			c.also()
@@ -252,6 +253,34 @@ func checkStatus(t *testing.T, c *cluster) {
 		if n.Status != "Ready" {
 			t.Errorf("status of %s: %s", n.Name, n.Status)
 		}
+	}
+}
+
+// checkCertificates wants every server to present a certificate that a file of its host has, or one that the kubelet made.
+func checkCertificates(t *testing.T, c *cluster) {
+	t.Helper()
+	said := c.run(t, "certs", "check-expiration", "-o", "json").ok(t)
+	var is struct {
+		Certificates []struct {
+			Host, Path, Subject, State string
+			Servers                    []string
+		}
+	}
+	if err := json.Unmarshal(said.stdout.Bytes(), &is); err != nil {
+		t.Fatalf("%v in %s", err, said.stdout.String())
+	}
+	present := map[string]int{}
+	for _, one := range is.Certificates {
+		for _, s := range one.Servers {
+			program, _, _ := strings.Cut(s, " ")
+			present[program]++
+		}
+		if one.Path == "" || one.State != "ok" {
+			t.Errorf("%+v", one)
+		}
+	}
+	if present["kubelet"] != len(c.kubelets()) || present["kube-apiserver"] != len(c.masters()) || present["etcd"] != 2*c.members || present["registry"] != c.registries {
+		t.Errorf("servers present %v", present)
 	}
 }
 
