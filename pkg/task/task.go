@@ -343,10 +343,10 @@ func LoadBalancers(c *cluster.Cluster, hosts []string) plan.Task {
 	})
 }
 
-// vipPod runs what gives masters the virtual address, where that is a static pod.
+// vipPod runs what gives masters the virtual address, where that is a static pod. On the way to another release it stays what it is: its image comes with the last one.
 func vipPod(c *cluster.Cluster, host string) []step.Step {
 	vip := plugin.VIPOf(c.Spec)
-	if !vip.Pod || !c.Host(host).Is(vip.Role) {
+	if !vip.Pod || !c.Host(host).Is(vip.Role) || c.HoldsNodes() {
 		return nil
 	}
 	return []step.Step{vips[vip.Name].run(c, host)}
