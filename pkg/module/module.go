@@ -168,7 +168,12 @@ func LoadBalancers(c *cluster.Cluster) plan.Part {
 
 // Addons installs what is in every cluster.
 func Addons(c *cluster.Cluster) plan.Part {
-	return plan.Module{Name: "addons", Parts: []plan.Part{plan.Parallel{task.Network(c), task.DNS(c), plan.If(c.Kubeadm(), task.Proxy(c)), task.Identity(c)}}}
+	return plan.Module{Name: "addons", Parts: []plan.Part{plan.Parallel{task.Network(c), task.DNS(c), plan.If(c.Kubeadm() && !c.GoesBack(), task.Proxy(c)), task.Identity(c)}}}
+}
+
+// ProxyBack brings kube-proxy to an older version where it runs in pods, before API servers go there: it may not be newer than one of them.
+func ProxyBack(c *cluster.Cluster) plan.Part {
+	return plan.If(c.Kubeadm(), plan.Module{Name: "addons", Parts: []plan.Part{task.Proxy(c), task.ProxyReady(c)}})
 }
 
 // Spare lets workers fail in p, as long as one is left for what runs in every cluster.

@@ -63,7 +63,7 @@ func Apply(c *cluster.Cluster) plan.Pipeline {
 		plan.Parallel{downloads.Opens(task.Download(c)), task.Prepare(c, hosts)},
 		module.Registry(c, downloads, pushed), task.Detour(c),
 		plan.Parallel{module.LoadBalancers(c), module.LiveImages(c, nodes, downloads, pushed)},
-		plan.If(c.GoesBack(), machines),
+		plan.If(c.GoesBack(), plan.Module{Parts: []plan.Part{machines, module.ProxyBack(c)}}),
 		api.Opens(module.LiveControlPlane(c, downloads, pushed)), module.LiveAddons(c), plan.If(moves, task.AddonsReady(c)),
 		plan.Parallel{plan.If(!c.GoesBack(), machines), module.FreshMachines(c, nodes, downloads, pushed, api)},
 		task.NodeAddresses(c), module.Endpoint(c),

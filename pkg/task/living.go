@@ -119,7 +119,7 @@ func KubeadmConfig(c *cluster.Cluster, hosts []string) plan.Task {
 }
 
 // LiveMasters keeps the API server, controller manager and scheduler of masters that run, one by one; and first the
-// member of etcd on each, where that is kubeadm's.
+// member of etcd on each, where that is kubeadm's. The API server comes last on the way back.
 func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 	files := on("files", hosts, func(h string) []step.Step {
 		if c.Kubeadm() {
@@ -160,6 +160,9 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 				controlplane.ControllerManager(c, h), controlplane.Scheduler(c, h),
 			}
 		}))
+		if c.GoesBack() { // they may not be newer than their API server
+			slices.Reverse(parts[1:])
+		}
 	}
 	all := rolling(c, order, health.Well, plan.Module{Parts: parts})
 	if !c.Kubeadm() {

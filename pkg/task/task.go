@@ -286,6 +286,11 @@ func Proxy(c *cluster.Cluster) plan.Task {
 	})
 }
 
+// ProxyReady waits for it.
+func ProxyReady(c *cluster.Cluster) plan.Task {
+	return on("proxies", []string{plan.API}, func(string) []step.Step { return []step.Step{addon.KubeProxyReady(c)} })
+}
+
 // KubeadmRecord keeps what kubeadm reads from the cluster before masters join, which it tells where etcd is.
 func KubeadmRecord(c *cluster.Cluster) plan.Task {
 	return on("record", []string{plan.API}, func(h string) []step.Step { return []step.Step{kubeadm.ConfigMaps(c, kubeadmEtcd(c, h))} })
