@@ -192,6 +192,12 @@ func addressed(c *cluster.Cluster, hosts, order []string, master plan.Part) plan
 	return master
 }
 
+// LetBack lets pods back on nodes from which a run that was cut off has taken them, before anything that may fail; LiveNodes does so where the kubelet does not run.
+func LetBack(c *cluster.Cluster) plan.Part {
+	hosts := slices.DeleteFunc(c.Nodes(), func(h string) bool { return !c.FactsOf(h).Drained || !c.FactsOf(h).Runs("kubelet") })
+	return plan.If(c.Observed.AnyAPI() != nil, on("let-back", hosts, func(h string) []step.Step { return kubelet.LetBack(c, h) }))
+}
+
 // drainedFirst are hosts, those first that have no pods: they get them back first.
 func drainedFirst(c *cluster.Cluster, hosts []string) []string {
 	return slices.SortedStableFunc(slices.Values(hosts), func(a, b string) int { return cmp.Compare(left(c, a), left(c, b)) })

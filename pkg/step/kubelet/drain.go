@@ -122,8 +122,12 @@ func (d Drained) evict(ctx context.Context, client *kube.Client) error {
 type Uncordoned struct {
 	Node  string
 	Hooks bool        `json:",omitempty"` // they come after it
+	Early bool        `json:",omitempty"` // unless its kubelet is to start with another program, or no API server answers
 	API   kube.Access `json:"-"`
 }
+
+// asBefore says yes where the kubelet that runs is the one that is installed: one that was replaced is named "/usr/local/bin/kubelet (deleted)".
+const asBefore = "p=$(systemctl show kubelet -p MainPID); case $(readlink /proc/${p#*=}/exe) in '' | *' (deleted)') ;; *) echo yes ;; esac"
 
 func (Uncordoned) String() string { return "uncordon the node" }
 
@@ -137,18 +141,36 @@ func (u Uncordoned) Precheck(ctx context.Context, r *runner.Runner) (*step.Chang
 	if err != nil || is == runner.NotDrained || is == then {
 		return nil, err
 	}
-	return &step.Change{Diff: "uncordon " + u.Node, Run: func(ctx context.Context) error {
+	if u.Early {
+		if same, err := r.Sh(ctx, asBefore); err != nil || same == "" {
+			return nil, err
+		}
+	}
+	change := &step.Change{Diff: "uncordon " + u.Node, Run: func(ctx context.Context) error {
 		if is == runner.Cordoned {
 			client, err := step.Kube(r, u.API)
 			if err == nil {
 				err = client.Cordon(ctx, u.Node, false)
+			}
+			if err != nil && u.Early && ctx.Err() == nil {
+				step.Tell(ctx, "left for later: "+err.Error())
+				return nil
 			}
 			if err != nil {
 				return err
 			}
 		}
 		return r.MarkDrained(ctx, then)
-	}}, nil
+	}}
+	if u.Early {
+		change.Verify = step.Verified
+	}
+	return change, nil
+}
+
+// LetBack takes back the cordon of a node that an earlier run left, before this one changes anything. What the user wants to run after it waits for the end of the work on the node.
+func LetBack(c *cluster.Cluster, host string) []step.Step {
+	return []step.Step{Uncordoned{Node: host, Hooks: after(c, host) != nil, Early: true, API: c.AnyAPI()}}
 }
 
 // Uncordon takes back the cordon of a node that Drain or Evict made, and runs the user's hooks after it.

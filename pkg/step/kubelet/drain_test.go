@@ -60,6 +60,23 @@ func TestDrain(t *testing.T) {
 	cordoned(false)
 	run(back, false)
 
+	early := kubelet.LetBack(c, "node1")[0]
+	run(early, false)
+	run(drain[0], true)
+	run(early, false) // its kubelet does not run
+	h.Put("/usr/local/bin/kubelet", "ELF", 0o755)
+	h.Put("/var/lib/kubelet/config.yaml", "kind: KubeletConfiguration\n", 0o600)
+	h.Put("/etc/kubernetes/kubelet.conf", "kind: Config\n", 0o600)
+	if _, err := h.Runner().Sh(t.Context(), "systemctl daemon-reload; systemctl start kubelet"); err != nil {
+		t.Fatal(err)
+	}
+	h.Programs["readlink"] = func(c *runnertest.Call) int { c.Printf("/usr/local/bin/kubelet (deleted)\n"); return 0 }
+	run(early, false)
+	delete(h.Programs, "readlink")
+	run(early, true)
+	cordoned(false)
+	run(early, false)
+
 	if err := client.Cordon(t.Context(), "node1", true); err != nil {
 		t.Fatal(err)
 	}
