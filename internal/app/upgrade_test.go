@@ -171,11 +171,15 @@ func TestRollBack(t *testing.T) {
 					a := w.attempt(t.Context())
 					_, err := a.App.Upgrade(a.ctx, a.Request, a.Observer, map[string]string{"spec.kubernetes.version": config.VersionsFor(to).Kubernetes})
 					w.must(err)
+					a.secured(t)
 					w.released(config.VersionsFor(to))
 				}
 				back := func() error {
 					a := w.attempt(t.Context())
 					_, err := a.App.RollBack(a.ctx, a.Request, a.Observer)
+					if err == nil {
+						a.secured(t)
+					}
 					return err
 				}
 				if err := back(); err == nil || !strings.Contains(err.Error(), "had no older version") {
@@ -197,6 +201,20 @@ func TestRollBack(t *testing.T) {
 			})
 		})
 	}
+}
+
+// secured fails unless a snapshot of etcd was the first that happened to hosts.
+func (a *attempt) secured(t *testing.T) {
+	t.Helper()
+	for _, ev := range a.Events {
+		if ev.Status == engine.Changed && ev.Host != plan.Control {
+			if ev.What != "snapshot of etcd" {
+				t.Errorf("before the snapshot of etcd: %s", ev.Node)
+			}
+			return
+		}
+	}
+	t.Error("nothing has changed")
 }
 
 // TestBackByEdit refuses what an older version cannot read.

@@ -76,12 +76,17 @@ func LiveControlPlane(c *cluster.Cluster, downloads, pushed *plan.Gate) plan.Par
 			),
 		}
 	}
-	etcd := control(task.Snapshot(c), downloads.Holds(task.Etcd(c)))
+	etcd := control(downloads.Holds(task.Etcd(c)))
 	early := len(c.Lost())+len(c.Replaced) > 0 || c.Kubeadm() && fresh != nil // else an API server that is away must come back before
 	return plan.Module{Parts: []plan.Part{
 		control(task.LostMembers(c), plan.If(early, task.Fence(c)), task.LostNodes(c)), configure, etcd, begin,
 		control(downloads.Holds(task.LiveMasters(c, live)), task.APIPort(c), plan.If(!early, task.Fence(c))),
 	}}
+}
+
+// Snapshot keeps what etcd has before an upgrade changes anything.
+func Snapshot(c *cluster.Cluster) plan.Part {
+	return plan.Module{Name: "control-plane", Parts: []plan.Part{task.Snapshot(c)}}
 }
 
 // LiveAddons keeps what is in every cluster, once all API servers are what they are to be.

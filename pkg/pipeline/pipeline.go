@@ -59,7 +59,7 @@ func Apply(c *cluster.Cluster) plan.Pipeline {
 	}
 	machines := module.LiveMachines(c, nodes, downloads)
 	return plan.Pipeline{Name: "apply", Parts: []plan.Part{
-		task.LetBack(c), task.Keys(c), task.Forward(c),
+		task.LetBack(c), task.Keys(c), module.Snapshot(c), task.Forward(c),
 		plan.Parallel{downloads.Opens(task.Download(c)), task.Prepare(c, hosts)},
 		module.Registry(c, downloads, pushed), task.Detour(c),
 		plan.Parallel{module.LoadBalancers(c), module.LiveImages(c, nodes, downloads, pushed)},
@@ -79,7 +79,7 @@ func Apply(c *cluster.Cluster) plan.Pipeline {
 func pass(c *cluster.Cluster) plan.Pipeline {
 	downloads, pushed := plan.NewGate("downloads"), plan.NewGate("private registry")
 	return plan.Pipeline{Name: "apply", Parts: []plan.Part{
-		task.LetBack(c), task.Keys(c), downloads.Opens(task.Download(c)),
+		task.LetBack(c), task.Keys(c), module.Snapshot(c), downloads.Opens(task.Download(c)),
 		module.Registry(c, downloads, pushed), module.LiveImages(c, c.Masters(), downloads, pushed),
 		module.LiveControlPlane(c, downloads, pushed),
 		task.Configuration(c),

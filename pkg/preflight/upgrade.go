@@ -240,8 +240,14 @@ func webhooks(ctx context.Context, l *Look) (found []Finding, _ error) {
 	return found, err
 }
 
-// snapshotSpace looks for space for the snapshot of etcd, unless it was taken by the run that has begun.
+// snapshotSpace looks for space for the snapshot of etcd, unless it was taken by the run that has begun. Of an external etcd none is taken.
 func snapshotSpace(_ context.Context, l *Look) (found []Finding, _ error) {
+	if l.Cluster.ExternalEtcd() {
+		return []Finding{{
+			Severity: SeverityWarning, Found: "etcd is external: kubexm takes no snapshot of it", Needed: "a snapshot of your own, from before the upgrade",
+			Fix: "take one, for example with etcdctl snapshot save",
+		}}, nil
+	}
 	var largest int64
 	for _, m := range l.Cluster.Observed.Members {
 		largest = max(largest, m.DBSize)

@@ -107,10 +107,10 @@ func member(c *cluster.Cluster, t plan.Task, well onHost) plan.Part {
 	}), End: on("healthy", t.Hosts, func(h string) []step.Step { return []step.Step{well(c, h)} })}
 }
 
-// Snapshot takes a snapshot of etcd before a part of the control plane changes its version.
+// Snapshot takes a snapshot of etcd before a part of the control plane changes its version: where no member can give one, nothing is upgraded. That of an etcd of somebody else's is up to them.
 func Snapshot(c *cluster.Cluster) plan.Part {
-	host := etcd.SnapshotHost(c)
-	return plan.If(c.Upgrades() && host != "", on("snapshot", []string{host}, func(h string) []step.Step { return []step.Step{etcd.NewSnapshot(c, h)} }))
+	host := cmp.Or(etcd.SnapshotHost(c), plan.Control)
+	return plan.If(c.Upgrades() && !c.ExternalEtcd(), on("snapshot", []string{host}, func(h string) []step.Step { return []step.Step{etcd.NewSnapshot(c, h)} }))
 }
 
 // KubeadmConfig brings to masters kubeadm, and what it reads there when their static pods are recreated.
