@@ -35,7 +35,7 @@ func Drain(c *cluster.Cluster, host string) []step.Step {
 func Evict(c *cluster.Cluster, host string) []step.Step {
 	how := c.Spec.Upgrade.Drain
 	return append(before(c, host, false),
-		step.With(Drained{Node: host, Force: how.Force, API: c.AnyAPI()}, step.Options{Timeout: how.Timeout.Duration, Retries: -1}))
+		step.With(Drained{Node: host, Force: how.Force, Keep: !*how.DeleteEmptyDir, API: c.AnyAPI()}, step.Options{Timeout: how.Timeout.Duration, Retries: -1}))
 }
 
 const (
@@ -49,6 +49,7 @@ type Drained struct {
 	Leaves bool        `json:",omitempty"` // the node goes, or is gone already
 	Others []string    `json:"-"`          // that leave, too
 	Force  bool        `json:",omitempty"` // pods that cannot move, or are not let go in time, are deleted
+	Keep   bool        `json:",omitempty"` // pods with data on the node stop it
 	API    kube.Access `json:"-"`
 }
 
@@ -76,7 +77,7 @@ func (d Drained) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, 
 		}
 		return nil, err
 	}
-	pods, err := client.Evictable(ctx, d.Node, d.Force)
+	pods, err := client.Evictable(ctx, d.Node, kube.Lose{Lone: d.Force, Local: !d.Keep})
 	if err != nil || cordoned && len(pods) == 0 {
 		return nil, err
 	}
@@ -101,21 +102,38 @@ func (d Drained) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, 
 	}, nil
 }
 
-// given is how long pods of a node are asked to go before they are deleted, where that is forced.
+// given is how long pods of a node are asked to go before they are deleted, where that is forced, and how long these may then take to end; a third of what is left of the time for
+// the step, if that is less.
 const given = 2 * time.Minute
 
 func (d Drained) evict(ctx context.Context, client *kube.Client) error {
-	if !d.Force {
-		return client.Drain(ctx, d.Node)
+	drain := func(ctx context.Context) error {
+		return client.Drain(ctx, d.Node, func(text string) { step.Tell(ctx, text) })
 	}
-	asking, cancel := context.WithTimeout(ctx, given)
+	if !d.Force {
+		return drain(ctx)
+	}
+	most := given
+	if end, ok := ctx.Deadline(); ok {
+		most = min(most, time.Until(end)/3)
+	}
+	asking, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	err := client.Drain(asking, d.Node)
+	err := drain(asking)
 	if err == nil || ctx.Err() != nil || asking.Err() == nil {
 		return err
 	}
 	step.Tell(ctx, "deleting pods: "+err.Error())
-	return client.DeletePods(ctx, d.Node)
+	if err := client.DeletePods(ctx, d.Node); err != nil || d.Leaves { // that node may be gone, and nobody ends them
+		return err
+	}
+	ending, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	if err = drain(ending); err != nil && ctx.Err() == nil && ending.Err() != nil {
+		step.Tell(ctx, "going on without them: "+err.Error())
+		return nil
+	}
+	return err
 }
 
 // Uncordoned is a node that gets pods again, unless somebody else does not want that.
