@@ -33,6 +33,7 @@ func Create(c *cluster.Cluster) plan.Pipeline {
 			module.LoadBalancers(c),
 		},
 		module.Ready(c),
+		module.Leave(c),
 		task.Configuration(c),
 		module.Spare(c, task.Pruned(c, c.All())),
 	}}
