@@ -219,8 +219,9 @@ func restartsPods(c *cluster.Cluster, host string) bool {
 }
 
 // LiveNodes keeps runtime, kubelet and kube-proxy of nodes that run: of one at first, then of a quarter at a time, or as
-// many as spec.upgrade says where they must be drained, or their container runtimes change their version. The next ones wait until the kubelets before them are well. Masters whose static pods restart by it go one by one between gates, before
-// the others, or after them on the way back: their proxies may hear late of pods that move.
+// many as spec.upgrade says where they must be drained, or their container runtimes change their version. The next ones wait until
+// the kubelets before them are well. Masters whose static pods restart by it go one by one between gates, before the others, or after
+// them on the way back: their proxies may hear late of pods that move.
 func LiveNodes(c *cluster.Cluster, hosts []string) plan.Part {
 	hosts = drainedFirst(c, hosts)
 	var masters, others []string
