@@ -323,12 +323,14 @@ func (s *site) drainable(ctx context.Context, drains []string) error {
 	}
 	var asks errgroup.Group
 	asks.SetLimit(32)
+	how := s.config.Spec.Upgrade.Drain
 	all := make([]error, len(drains)+len(leave))
 	for i, h := range append(slices.Clone(drains), leave...) {
 		asks.Go(func() error {
 			client, err := step.Kube(s.hosts[plan.API], s.cluster.AnyAPI())
 			if err == nil {
-				_, err = client.Evictable(kube.Impatient(ctx), h, i < len(drains) && s.config.Spec.Upgrade.Drain.Force)
+				leaves := i >= len(drains)
+				_, err = client.Evictable(kube.Impatient(ctx), h, kube.Lose{Lone: !leaves && how.Force, Local: leaves || *how.DeleteEmptyDir})
 			}
 			if err == nil && i >= len(drains) {
 				err = client.Leavable(kube.Impatient(ctx), h, s.cluster.GoneNodes())

@@ -178,6 +178,7 @@ func (w *world) serve(h *runnertest.Host) error {
 	w.mu.Lock()
 	w.servers[h.Name] = connect
 	w.skewed()
+	w.controllersSkewed(h)
 	w.mu.Unlock()
 	w.reconcile(port[1])
 	w.register("")
@@ -275,6 +276,28 @@ func (w *world) skewed() {
 	for name := range w.kubelets {
 		if is := config.Minor(release(w.hosts[name], "kubelet")); len(w.servers) > 0 && (is > oldest || newest-is > 3) {
 			w.Errorf("the kubelet of %s is 1.%d, the API servers are 1.%d and 1.%d", name, is, oldest, newest)
+		}
+		if is := w.proxy(name); len(w.servers) > 0 && is > oldest {
+			w.Errorf("kube-proxy on %s is 1.%d, the API servers are 1.%d and 1.%d", name, is, oldest, newest)
+		}
+	}
+}
+
+// proxy is the minor version of kube-proxy on a node.
+func (w *world) proxy(node string) int {
+	for _, o := range w.api.Objects() {
+		if o.GetKind() == "DaemonSet" && o.GetName() == "kube-proxy" {
+			return config.Minor(programVersion.FindString(fmt.Sprint(o.Object["spec"])))
+		}
+	}
+	return config.Minor(release(w.hosts[node], "kube-proxy"))
+}
+
+// controllersSkewed fails where a controller manager or a scheduler is newer than the API server on its host, which it works with.
+func (w *world) controllersSkewed(h *runnertest.Host) {
+	for _, program := range []string{"kube-controller-manager", "kube-scheduler"} {
+		if is, api := release(h, program), release(h, "kube-apiserver"); config.Minor(is) > config.Minor(api) {
+			w.Errorf("%s of %s is %s, its API server is %s", program, h.Name, is, api)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/config"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
@@ -46,6 +47,12 @@ func (c *Cluster) GoesBack() bool {
 func (c *Cluster) OtherKubelet(host string) bool {
 	is := config.Minor(c.Observed.Nodes[host].Version)
 	return is != 0 && is != c.Minor()
+}
+
+// OtherRuntime reports whether the container runtime of a node has another version than it is to have.
+func (c *Cluster) OtherRuntime(host string) bool {
+	_, is, known := strings.Cut(c.Observed.Nodes[host].Runtime, "://")
+	return known && !config.Same(is, c.version(plugin.RuntimeOf(c.Spec).Parts[0].Name))
 }
 
 // AtATime is how many of some nodes are drained and changed at a time, as spec.upgrade.maxUnavailable says; at least one.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 // Cordoned reports whether a node gets no new pods.
@@ -37,34 +39,47 @@ func (c *Client) Cordon(ctx context.Context, node string, cordoned bool) error {
 	})
 }
 
-// Evictable returns the pods that Drain evicts from a node, as namespace/name. Those of DaemonSets, static ones and those that have
-// ended stay; pods that nothing would start elsewhere are an error, unless they may be lost.
-func (c *Client) Evictable(ctx context.Context, node string, lose bool) (names []string, err error) {
-	names, lone, err := c.sorts(ctx, node)
-	if lone != nil && !lose {
-		err = fmt.Errorf("node %s cannot be drained: nothing would start these pods on another node: %s", node, strings.Join(lone, ", "))
+// Pods are those that Drain evicts from a node, as namespace/name.
+type Pods struct {
+	All   []string
+	Lone  []string // of these those without a controller: nothing would start them elsewhere
+	Local []string // and those with data in volumes of type emptyDir, which goes with them
+}
+
+// Lose is what of Pods may be lost.
+type Lose struct{ Lone, Local bool }
+
+// Evictable returns the pods that Drain evicts from a node. Those of DaemonSets, static ones and those that have
+// ended stay; what would be lost is an error, unless it may be.
+func (c *Client) Evictable(ctx context.Context, node string, lose Lose) (names []string, err error) {
+	pods, err := c.PodsToEvict(ctx, node)
+	switch {
+	case err != nil:
+		return nil, err
+	case pods.Lone != nil && !lose.Lone:
+		err = fmt.Errorf("node %s cannot be drained: nothing would start these pods on another node: %s", node, strings.Join(pods.Lone, ", "))
 		return nil, fault.Advise(err, "move or delete them")
+	case pods.Local != nil && !lose.Local:
+		err = fmt.Errorf("node %s cannot be drained: these pods would lose data in volumes of type emptyDir: %s", node, strings.Join(pods.Local, ", "))
+		return nil, fault.Advise(err, "save the data and delete the pods, or let it be lost: spec.upgrade.drain.deleteEmptyDir")
 	}
-	return names, err
+	return pods.All, nil
 }
 
-// Lone returns those of these pods that nothing would start elsewhere.
-func (c *Client) Lone(ctx context.Context, node string) (names []string, err error) {
-	_, names, err = c.sorts(ctx, node)
-	return names, err
-}
-
-// sorts are the pods that Drain evicts from a node, and those of them without a controller.
-func (c *Client) sorts(ctx context.Context, node string) (all, lone []string, err error) {
+// PodsToEvict returns these pods.
+func (c *Client) PodsToEvict(ctx context.Context, node string) (is Pods, err error) {
 	pods, err := c.evictable(ctx, node)
 	for _, p := range pods {
 		name := p.Namespace + "/" + p.Name
-		all = append(all, name)
+		is.All = append(is.All, name)
 		if metav1.GetControllerOf(&p) == nil {
-			lone = append(lone, name)
+			is.Lone = append(is.Lone, name)
+		}
+		if slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.EmptyDir != nil }) {
+			is.Local = append(is.Local, name)
 		}
 	}
-	return all, lone, err
+	return is, err
 }
 
 func (c *Client) evictable(ctx context.Context, node string) (pods []corev1.Pod, err error) {
@@ -110,9 +125,13 @@ func (c *Client) DeletePods(ctx context.Context, node string) error {
 	return err
 }
 
+// saying is how often Drain says what it waits for.
+const saying = 20 * time.Second
+
 // Drain evicts the pods of a node and waits until they have ended. What disruption budgets do not let go is asked again until ctx
-// ends.
-func (c *Client) Drain(ctx context.Context, node string) error {
+// ends. Every now and then it tells which pods are left, and why.
+func (c *Client) Drain(ctx context.Context, node string, tell func(string)) error {
+	said := time.Now()
 	for left := []string(nil); ; {
 		now, err := c.drain(ctx, node)
 		if err == nil && now == nil {
@@ -123,6 +142,10 @@ func (c *Client) Drain(ctx context.Context, node string) error {
 		}
 		if ctx.Err() == nil && err != nil {
 			return err
+		}
+		if left != nil && time.Since(said) >= saying {
+			tell("waiting for " + human.Names(left, 3))
+			said = time.Now()
 		}
 		if !sleep(ctx, time.Second) {
 			err := fmt.Errorf("draining node %s: %w: %s", node, ctx.Err(), strings.Join(left, "; "))

@@ -76,12 +76,17 @@ func LiveControlPlane(c *cluster.Cluster, downloads, pushed *plan.Gate) plan.Par
 			),
 		}
 	}
-	etcd := control(task.Snapshot(c), downloads.Holds(task.Etcd(c)))
+	etcd := control(downloads.Holds(task.Etcd(c)))
 	early := len(c.Lost())+len(c.Replaced) > 0 || c.Kubeadm() && fresh != nil // else an API server that is away must come back before
 	return plan.Module{Parts: []plan.Part{
 		control(task.LostMembers(c), plan.If(early, task.Fence(c)), task.LostNodes(c)), configure, etcd, begin,
 		control(downloads.Holds(task.LiveMasters(c, live)), task.APIPort(c), plan.If(!early, task.Fence(c))),
 	}}
+}
+
+// Snapshot keeps what etcd has before an upgrade changes anything.
+func Snapshot(c *cluster.Cluster) plan.Part {
+	return plan.Module{Name: "control-plane", Parts: []plan.Part{task.Snapshot(c)}}
 }
 
 // LiveAddons keeps what is in every cluster, once all API servers are what they are to be.
@@ -168,7 +173,12 @@ func LoadBalancers(c *cluster.Cluster) plan.Part {
 
 // Addons installs what is in every cluster.
 func Addons(c *cluster.Cluster) plan.Part {
-	return plan.Module{Name: "addons", Parts: []plan.Part{plan.Parallel{task.Network(c), task.DNS(c), plan.If(c.Kubeadm(), task.Proxy(c)), task.Identity(c)}}}
+	return plan.Module{Name: "addons", Parts: []plan.Part{plan.Parallel{task.Network(c), task.DNS(c), plan.If(c.Kubeadm() && !c.GoesBack(), task.Proxy(c)), task.Identity(c)}}}
+}
+
+// ProxyBack brings kube-proxy to an older version where it runs in pods, before API servers go there: it may not be newer than one of them.
+func ProxyBack(c *cluster.Cluster) plan.Part {
+	return plan.If(c.Kubeadm(), plan.Module{Name: "addons", Parts: []plan.Part{task.Proxy(c), task.ProxyReady(c)}})
 }
 
 // Spare lets workers fail in p, as long as one is left for what runs in every cluster.

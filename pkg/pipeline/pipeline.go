@@ -33,6 +33,7 @@ func Create(c *cluster.Cluster) plan.Pipeline {
 			module.LoadBalancers(c),
 		},
 		module.Ready(c),
+		module.Leave(c),
 		task.Configuration(c),
 		module.Spare(c, task.Pruned(c, c.All())),
 	}}
@@ -59,11 +60,11 @@ func Apply(c *cluster.Cluster) plan.Pipeline {
 	}
 	machines := module.LiveMachines(c, nodes, downloads)
 	return plan.Pipeline{Name: "apply", Parts: []plan.Part{
-		task.Keys(c), task.Forward(c),
+		task.LetBack(c), task.Keys(c), module.Snapshot(c), task.Forward(c),
 		plan.Parallel{downloads.Opens(task.Download(c)), task.Prepare(c, hosts)},
 		module.Registry(c, downloads, pushed), task.Detour(c),
 		plan.Parallel{module.LoadBalancers(c), module.LiveImages(c, nodes, downloads, pushed)},
-		plan.If(c.GoesBack(), machines),
+		plan.If(c.GoesBack(), plan.Module{Parts: []plan.Part{machines, module.ProxyBack(c)}}),
 		api.Opens(module.LiveControlPlane(c, downloads, pushed)), module.LiveAddons(c), plan.If(moves, task.AddonsReady(c)),
 		plan.Parallel{plan.If(!c.GoesBack(), machines), module.FreshMachines(c, nodes, downloads, pushed, api)},
 		task.NodeAddresses(c), module.Endpoint(c),
@@ -79,7 +80,7 @@ func Apply(c *cluster.Cluster) plan.Pipeline {
 func pass(c *cluster.Cluster) plan.Pipeline {
 	downloads, pushed := plan.NewGate("downloads"), plan.NewGate("private registry")
 	return plan.Pipeline{Name: "apply", Parts: []plan.Part{
-		task.Keys(c), downloads.Opens(task.Download(c)),
+		task.LetBack(c), task.Keys(c), module.Snapshot(c), downloads.Opens(task.Download(c)),
 		module.Registry(c, downloads, pushed), module.LiveImages(c, c.Masters(), downloads, pushed),
 		module.LiveControlPlane(c, downloads, pushed),
 		task.Configuration(c),
@@ -88,7 +89,7 @@ func pass(c *cluster.Cluster) plan.Pipeline {
 
 // UpgradeSystem brings the operating systems of the hosts of a cluster that runs to newer packages, and restarts machines where that is needed.
 func UpgradeSystem(c *cluster.Cluster, u host.Update) plan.Pipeline {
-	return plan.Pipeline{Name: "upgrade-os", Parts: []plan.Part{task.System(c, u)}}
+	return plan.Pipeline{Name: "upgrade-os", Parts: []plan.Part{task.LetBack(c), task.System(c, u)}}
 }
 
 // Delete takes a cluster off its machines, all at once. A machine that kubexm has

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
 	"github.com/kubexm/kubexm/pkg/pipeline"
 	"github.com/kubexm/kubexm/pkg/plan"
@@ -37,19 +38,24 @@ func each(t *testing.T, test func(t *testing.T, g *plan.ExecutionGraph, before m
 			if err != nil {
 				t.Fatal(err)
 			}
-			before := map[plan.ID]map[plan.ID]bool{}
-			for _, n := range g.Nodes {
-				before[n.ID] = map[plan.ID]bool{}
-				for _, a := range n.After {
-					before[n.ID][a] = true
-					for b := range before[a] {
-						before[n.ID][b] = true
-					}
-				}
-			}
-			test(t, g, before)
+			test(t, g, order(g))
 		})
 	}
+}
+
+// order lists the nodes that have ended when a node begins.
+func order(g *plan.ExecutionGraph) map[plan.ID]map[plan.ID]bool {
+	before := map[plan.ID]map[plan.ID]bool{}
+	for _, n := range g.Nodes {
+		before[n.ID] = map[plan.ID]bool{}
+		for _, a := range n.After {
+			before[n.ID][a] = true
+			for b := range before[a] {
+				before[n.ID][b] = true
+			}
+		}
+	}
+	return before
 }
 
 // touched lists what a step changes on its host: files, and the service.
@@ -249,5 +255,41 @@ func TestPodsGetAnAddress(t *testing.T) {
 	})
 	if told == 0 {
 		t.Error("no pods are told")
+	}
+}
+
+// TestOtherRuntimes changes container runtimes to another version one node after the other, and else a quarter of the nodes at a time.
+func TestOtherRuntimes(t *testing.T) {
+	text := clustertest.Masters
+	var workers []string
+	for i := range 9 {
+		name := fmt.Sprintf("w%d", i)
+		workers = append(workers, name)
+		text += fmt.Sprintf("  - {name: %s, address: 10.0.0.%d, roles: [worker]}\n", name, 20+i)
+	}
+	for runs, apart := range map[string]bool{"containerd://2.0.0": true, "containerd://2.3.4": false} {
+		c := clustertest.Parse(t, text, nil)
+		c.Observed.Nodes = map[string]cluster.Node{}
+		for _, h := range c.Nodes() {
+			c.Observed.Nodes[h] = cluster.Node{Version: c.Spec.Kubernetes.Version, Runtime: runs}
+		}
+		g, err := plan.New(plan.Pipeline{Name: "x", Parts: []plan.Part{task.LiveNodes(c, workers)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := order(g)
+		first, last := map[string]plan.ID{}, map[string]plan.ID{}
+		for _, n := range g.Nodes {
+			if n.Barrier() {
+				continue
+			}
+			if first[n.Host] == "" {
+				first[n.Host] = n.ID
+			}
+			last[n.Host] = n.ID
+		}
+		if got := before[first["w2"]][last["w1"]]; got != apart {
+			t.Errorf("%s: w2 waits for w1: %t", runs, got)
+		}
 	}
 }

@@ -42,7 +42,7 @@ func stores(c *cluster.Cluster, h *v1alpha1.Host) []store {
 }
 
 // room compares what the host's stores need with what is free where they are.
-// Stores on one file system share it. A host of the cluster has most of it already.
+// Stores on one file system share it. A host of the cluster has most of it already, unless an upgrade begins: that brings other programs and images beside them.
 func room(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts, unit string, need func(store) int, free func(runner.Disk) (n int, known bool)) Finding {
 	var mounts []string
 	have, want, paths := map[string]int{}, map[string]int{}, map[string][]string{}
@@ -75,7 +75,8 @@ func room(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts, unit string, ne
 		Found: strings.Join(found, "; "), Needed: strings.Join(needed, "; "),
 		Fix: "make room, mount a larger file system there, or lower the limits in spec.preflight",
 	}
-	if c.IsTouched(h.Name) {
+	_, begun := c.Runs()
+	if begins := c.Upgrades() && !begun && !c.GoesBack(); c.IsTouched(h.Name) && !begins {
 		return warning(short)
 	}
 	return short

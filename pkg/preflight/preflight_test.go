@@ -193,6 +193,23 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
+// TestUpgradeSpace warns of little space on hosts of the cluster, and does not begin an upgrade with it.
+func TestUpgradeSpace(t *testing.T) {
+	c := clustertest.New(t, "", well(func(f *runner.Facts) { f.Env = map[string]string{"cluster": "demo"}; disks(f, 2000, 100000) }))
+	for version, want := range map[string]preflight.Severity{c.Spec.Kubernetes.Version: preflight.SeverityWarning, "v1.36.4": preflight.SeverityError} {
+		c.Observed.API = []cluster.APIServer{{Host: "node1", Version: version}}
+		var is []preflight.Severity
+		for _, f := range preflight.Facts(c, nil) {
+			if f.Check == "disk" {
+				is = append(is, f.Severity)
+			}
+		}
+		if len(is) == 0 || is[0] != want {
+			t.Errorf("with API servers %s: %v", version, is)
+		}
+	}
+}
+
 // TestPreflightConfigured has limits and ways of its own.
 func TestPreflightConfigured(t *testing.T) {
 	same := func(*runner.Facts) {}

@@ -198,24 +198,30 @@ func disruptions(ctx context.Context, l *Look) (found []Finding, _ error) {
 	return append(found, lone...), err
 }
 
-// lone finds pods on nodes that nothing would start elsewhere: such a node is not drained, unless they may be lost.
+// lone finds pods on nodes that nothing would start elsewhere, or whose data would be lost: such a node is not drained, unless that may be.
 func (l *Look) lone(ctx context.Context, client *kube.Client, nodes []string) (found []Finding, _ error) {
 	var all errgroup.Group
 	all.SetLimit(32)
-	pods := make([][]string, len(nodes))
+	pods, how := make([]kube.Pods, len(nodes)), l.Cluster.Spec.Upgrade.Drain
 	for i, h := range nodes {
-		all.Go(func() (err error) { pods[i], err = client.Lone(ctx, h); return err })
+		all.Go(func() (err error) { pods[i], err = client.PodsToEvict(ctx, h); return err })
 	}
 	err := all.Wait()
 	for i, h := range nodes {
-		if pods[i] == nil {
+		if local := pods[i].Local; local != nil && !*how.DeleteEmptyDir {
+			found = append(found, Finding{
+				Host: h, Severity: SeverityError, Found: "pods with data in volumes of type emptyDir, which a drain deletes: " + human.Names(local, 10),
+				Needed: "none of them: the node is drained", Fix: "save the data and delete the pods, or let it be lost: spec.upgrade.drain.deleteEmptyDir",
+			})
+		}
+		if pods[i].Lone == nil {
 			continue
 		}
 		f := Finding{
-			Host: h, Severity: SeverityError, Found: "pods without a controller, which nothing would start on another node: " + human.Names(pods[i], 10),
+			Host: h, Severity: SeverityError, Found: "pods without a controller, which nothing would start on another node: " + human.Names(pods[i].Lone, 10),
 			Needed: "none of them: the node is drained", Fix: "move or delete them, or let them be lost: spec.upgrade.drain.force",
 		}
-		if l.Cluster.Spec.Upgrade.Drain.Force {
+		if how.Force {
 			f.Severity, f.Needed, f.Fix = SeverityWarning, "none of them: spec.upgrade.drain.force deletes them", "move those that are still needed"
 		}
 		found = append(found, f)
@@ -240,8 +246,14 @@ func webhooks(ctx context.Context, l *Look) (found []Finding, _ error) {
 	return found, err
 }
 
-// snapshotSpace looks for space for the snapshot of etcd, unless it was taken by the run that has begun.
+// snapshotSpace looks for space for the snapshot of etcd, unless it was taken by the run that has begun. Of an external etcd none is taken.
 func snapshotSpace(_ context.Context, l *Look) (found []Finding, _ error) {
+	if l.Cluster.ExternalEtcd() {
+		return []Finding{{
+			Severity: SeverityWarning, Found: "etcd is external: kubexm takes no snapshot of it", Needed: "a snapshot of your own, from before the upgrade",
+			Fix: "take one, for example with etcdctl snapshot save",
+		}}, nil
+	}
 	var largest int64
 	for _, m := range l.Cluster.Observed.Members {
 		largest = max(largest, m.DBSize)

@@ -131,7 +131,7 @@ func (o *older) lonePods() {
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: shell, namespace: default}, spec: {nodeName: node4}}
 ---
-{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web, uid: x, controller: true}]}, spec: {nodeName: node4}}
+{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web, uid: x, controller: true}]}, spec: {nodeName: node4, volumes: [{name: x, emptyDir: {}}]}}
 `)
 }
 
@@ -222,14 +222,15 @@ func TestUpgradeChecks(t *testing.T) {
 			}
 			o.uses()
 		},
-		"blocked":             (*older).blocks,
-		"blocked, no drains":  func(o *older) { o.arrived(true, false); o.blocks() },
-		"blocked on the way":  func(o *older) { o.arrived(true, false); o.Cluster.Passing = true; o.blocks() },
-		"lone pods":           (*older).lonePods,
-		"lone pods are lost":  func(o *older) { o.Cluster.Spec.Upgrade.Drain.Force = true; o.lonePods() },
-		"lone pods, held":     func(o *older) { o.Cluster.Only = []string{"node1"}; o.lonePods() },
-		"no space":            func(o *older) { o.is.Members[2].DBSize = 1 << 60 },
-		"API does not answer": (*older).away,
+		"blocked":              (*older).blocks,
+		"blocked, no drains":   func(o *older) { o.arrived(true, false); o.blocks() },
+		"blocked on the way":   func(o *older) { o.arrived(true, false); o.Cluster.Passing = true; o.blocks() },
+		"lone pods":            (*older).lonePods,
+		"lone pods are lost":   func(o *older) { o.Cluster.Spec.Upgrade.Drain.Force = true; o.lonePods() },
+		"data of pods is kept": func(o *older) { keep := false; o.Cluster.Spec.Upgrade.Drain.DeleteEmptyDir = &keep; o.lonePods() },
+		"lone pods, held":      func(o *older) { o.Cluster.Only = []string{"node1"}; o.lonePods() },
+		"no space":             func(o *older) { o.is.Members[2].DBSize = 1 << 60 },
+		"API does not answer":  (*older).away,
 		"no API server is ready": func(o *older) {
 			for i := range o.is.API {
 				o.is.API[i].Err = "not ready"

@@ -28,13 +28,14 @@ func (r *Runner) Drained(ctx context.Context) (Drained, error) {
 	return Drained(out), err
 }
 
-// MarkDrained notes it.
+// MarkDrained notes it: the file has all of the former text or of the new one, also after a power cut.
 func (r *Runner) MarkDrained(ctx context.Context, is Drained) error {
-	do := "rm -f "
+	do := "rm -f " + drained
 	if is != NotDrained {
-		do = "mkdir -p " + StateDir + "; echo " + string(is) + " >"
+		const beside = drained + ".new"
+		do = "mkdir -p " + StateDir + "; echo " + string(is) + " >" + beside + "; sync " + beside + "; mv -f " + beside + " " + drained
 	}
-	_, err := r.Sh(ctx, "set -e; "+do+drained+"; sync "+StateDir)
+	_, err := r.Sh(ctx, "set -e; "+do+"; sync "+StateDir)
 	return err
 }
 

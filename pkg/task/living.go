@@ -107,10 +107,10 @@ func member(c *cluster.Cluster, t plan.Task, well onHost) plan.Part {
 	}), End: on("healthy", t.Hosts, func(h string) []step.Step { return []step.Step{well(c, h)} })}
 }
 
-// Snapshot takes a snapshot of etcd before a part of the control plane changes its version.
+// Snapshot takes a snapshot of etcd before a part of the control plane changes its version: where no member can give one, nothing is upgraded. That of an etcd of somebody else's is up to them.
 func Snapshot(c *cluster.Cluster) plan.Part {
-	host := etcd.SnapshotHost(c)
-	return plan.If(c.Upgrades() && host != "", on("snapshot", []string{host}, func(h string) []step.Step { return []step.Step{etcd.NewSnapshot(c, h)} }))
+	host := cmp.Or(etcd.SnapshotHost(c), plan.Control)
+	return plan.If(c.Upgrades() && !c.ExternalEtcd(), on("snapshot", []string{host}, func(h string) []step.Step { return []step.Step{etcd.NewSnapshot(c, h)} }))
 }
 
 // KubeadmConfig brings to masters kubeadm, and what it reads there when their static pods are recreated.
@@ -119,7 +119,7 @@ func KubeadmConfig(c *cluster.Cluster, hosts []string) plan.Task {
 }
 
 // LiveMasters keeps the API server, controller manager and scheduler of masters that run, one by one; and first the
-// member of etcd on each, where that is kubeadm's.
+// member of etcd on each, where that is kubeadm's. The API server comes last on the way back.
 func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 	files := on("files", hosts, func(h string) []step.Step {
 		if c.Kubeadm() {
@@ -160,6 +160,9 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 				controlplane.ControllerManager(c, h), controlplane.Scheduler(c, h),
 			}
 		}))
+		if c.GoesBack() { // they may not be newer than their API server
+			slices.Reverse(parts[1:])
+		}
 	}
 	all := rolling(c, order, health.Well, plan.Module{Parts: parts})
 	if !c.Kubeadm() {
@@ -189,6 +192,12 @@ func addressed(c *cluster.Cluster, hosts, order []string, master plan.Part) plan
 	return master
 }
 
+// LetBack lets pods back on nodes from which a run that was cut off has taken them, before anything that may fail; LiveNodes does so where the kubelet does not run.
+func LetBack(c *cluster.Cluster) plan.Part {
+	hosts := slices.DeleteFunc(c.Nodes(), func(h string) bool { return !c.FactsOf(h).Drained || !c.FactsOf(h).Runs("kubelet") })
+	return plan.If(c.Observed.AnyAPI() != nil, on("let-back", hosts, func(h string) []step.Step { return kubelet.LetBack(c, h) }))
+}
+
 // drainedFirst are hosts, those first that have no pods: they get them back first.
 func drainedFirst(c *cluster.Cluster, hosts []string) []string {
 	return slices.SortedStableFunc(slices.Values(hosts), func(a, b string) int { return cmp.Compare(left(c, a), left(c, b)) })
@@ -210,8 +219,9 @@ func restartsPods(c *cluster.Cluster, host string) bool {
 }
 
 // LiveNodes keeps runtime, kubelet and kube-proxy of nodes that run: of one at first, then of a quarter at a time, or as
-// many as spec.upgrade says where they must be drained. The next ones wait until the kubelets before them are well. Masters whose static pods restart by it go one by one between gates, before
-// the others, or after them on the way back: their proxies may hear late of pods that move.
+// many as spec.upgrade says where they must be drained, or their container runtimes change their version. The next ones wait until
+// the kubelets before them are well. Masters whose static pods restart by it go one by one between gates, before the others, or after
+// them on the way back: their proxies may hear late of pods that move.
 func LiveNodes(c *cluster.Cluster, hosts []string) plan.Part {
 	hosts = drainedFirst(c, hosts)
 	var masters, others []string
@@ -223,6 +233,9 @@ func LiveNodes(c *cluster.Cluster, hosts []string) plan.Part {
 		}
 	}
 	size, pause := len(others)/4, plan.Part(nil)
+	if slices.ContainsFunc(others, c.OtherRuntime) {
+		size = c.AtATime(len(others))
+	}
 	if drains := c.Drains(others); len(drains) > 0 {
 		size = c.AtATime(len(drains))
 		if c.Spec.Upgrade.Pause.Duration > 0 && len(others) > 1 {

@@ -286,6 +286,11 @@ func Proxy(c *cluster.Cluster) plan.Task {
 	})
 }
 
+// ProxyReady waits for it.
+func ProxyReady(c *cluster.Cluster) plan.Task {
+	return on("proxies", []string{plan.API}, func(string) []step.Step { return []step.Step{addon.KubeProxyReady(c)} })
+}
+
 // KubeadmRecord keeps what kubeadm reads from the cluster before masters join, which it tells where etcd is.
 func KubeadmRecord(c *cluster.Cluster) plan.Task {
 	return on("record", []string{plan.API}, func(h string) []step.Step { return []step.Step{kubeadm.ConfigMaps(c, kubeadmEtcd(c, h))} })
@@ -343,10 +348,10 @@ func LoadBalancers(c *cluster.Cluster, hosts []string) plan.Task {
 	})
 }
 
-// vipPod runs what gives masters the virtual address, where that is a static pod.
+// vipPod runs what gives masters the virtual address, where that is a static pod. On the way to another release it stays what it is: its image comes with the last one.
 func vipPod(c *cluster.Cluster, host string) []step.Step {
 	vip := plugin.VIPOf(c.Spec)
-	if !vip.Pod || !c.Host(host).Is(vip.Role) {
+	if !vip.Pod || !c.Host(host).Is(vip.Role) || c.HoldsNodes() {
 		return nil
 	}
 	return []step.Step{vips[vip.Name].run(c, host)}

@@ -28,12 +28,13 @@ const (
 	pinnedBy = "kubexm.io/pinned"
 )
 
-// Images ensures that containerd has images of the store, under their names, and keeps them: they are pinned. Those it needed before are not any more.
+// Images ensures that containerd has images of the store, under their names, and keeps them: they are pinned. Those it needed before are not any more, unless they are kept.
 type Images struct {
 	Names []string
 	Arch  string
 	Store *resource.Store
 	Pull  bool   `json:",omitempty"` // containerd gets them from the private registry; else they are streamed to it
+	Keep  bool   `json:",omitempty"` // what the host needed before it needs still
 	Unit  string `json:"-"`          // of that registry, on its host
 }
 
@@ -70,7 +71,7 @@ func (i Images) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, e
 			if ours && strings.Contains(labels, pinned+"=pinned") {
 				pin = slices.DeleteFunc(pin, has)
 			}
-		case ours && want[name] == nil:
+		case ours && want[name] == nil && !i.Keep:
 			unpin = append(unpin, name)
 		}
 	}
@@ -168,6 +169,6 @@ func (w writer) Write(p []byte) (int, error) { return w(p) }
 
 // Load brings the images that a node needs into containerd.
 func Load(c *cluster.Cluster, host string) step.Step {
-	return step.With(Images{Names: c.Images(host), Arch: c.Arch(host), Store: c.Store, Pull: c.RegistryHost() != "", Unit: plugin.RegistryOf(c.Spec).Unit},
+	return step.With(Images{Names: c.Images(host), Arch: c.Arch(host), Store: c.Store, Pull: c.RegistryHost() != "", Keep: c.HoldsNodes(), Unit: plugin.RegistryOf(c.Spec).Unit},
 		step.Options{Timeout: transferTimeout, Limit: step.LimitTransfer})
 }

@@ -1,14 +1,18 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/etcd"
+	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/util/fault"
@@ -19,19 +23,31 @@ import (
 type Snapshot struct {
 	Path   string
 	Begun  bool        // a part has changed already: a snapshot that is there is the one from before
+	None   bool        `json:",omitempty"` // no member is well: it must be there
 	Member etcd.Access `json:"-"`
 }
 
 // SnapshotFile is where the snapshot from before an upgrade is: below the cluster's directory on the control machine, named after what ran.
 func SnapshotFile(c *cluster.Cluster) string {
 	is, _ := c.Runs()
+	return snapshotFile(c, is)
+}
+
+func snapshotFile(c *cluster.Cluster, is config.Release) string {
 	return filepath.Join(c.Dir, "snapshots", fmt.Sprintf("kubernetes-%s-etcd-%s.db", is.Kubernetes, is.Etcd))
 }
 
-// NewSnapshot returns the step that takes one from the member on a host.
+// NewSnapshot returns the step that takes one from the member on a host. Without one, on the control machine, it only looks for the one of a run that was cut off: members that
+// do not answer may have begun to change, and then nobody knows their version.
 func NewSnapshot(c *cluster.Cluster, host string) step.Step {
-	_, begun := c.Runs()
-	return step.With(Snapshot{SnapshotFile(c), begun, c.EtcdAccess(host)}, step.Options{Timeout: time.Hour})
+	is, begun := c.Runs()
+	if host == plan.Control {
+		s := Snapshot{Begun: begun || is.Etcd == "", None: true}
+		is.Etcd = cmp.Or(is.Etcd, "*")
+		s.Path = snapshotFile(c, is)
+		return s
+	}
+	return step.With(Snapshot{Path: SnapshotFile(c), Begun: begun, Member: c.EtcdAccess(host)}, step.Options{Timeout: time.Hour})
 }
 
 // SnapshotHost is whose member a snapshot is taken from: one that is well, and does not lead, where there is such a one; empty: none answers.
@@ -49,8 +65,15 @@ func (Snapshot) String() string { return "snapshot of etcd" }
 
 // Precheck looks for one that is whole. Unless the upgrade has begun it is taken again: one that is there is of an earlier upgrade.
 func (s Snapshot) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
-	if s.Begun && etcd.Whole(s.Path) == nil {
+	taken, err := filepath.Glob(s.Path)
+	if err != nil {
+		return nil, err
+	}
+	if s.Begun && slices.ContainsFunc(taken, func(path string) bool { return etcd.Whole(path) == nil }) {
 		return nil, nil
+	}
+	if s.None {
+		return nil, fault.Advise(errors.New("nothing is upgraded without a snapshot of etcd, and no member of it is well"), "see what is wrong with it (kubexm status), and repair it with the versions that it has")
 	}
 	return &step.Change{Diff: "+ " + s.Path, Apart: true, Verify: step.Verified, Run: func(ctx context.Context) error {
 		s.Member.Dial = r.Dial

@@ -72,7 +72,7 @@ func (s Restarted) library() string {
 	if s.Own {
 		own = "y"
 	}
-	return runner.Inputs("OWN", own) + runner.Script(scripts, "reboot")
+	return runner.Inputs("OWN", own, "KERNEL_NOTE", kernelNote) + runner.Script(scripts, "reboot")
 }
 
 // Precheck asks which boot it is, since when, and what asks for another one.
@@ -131,13 +131,20 @@ func (s Restarted) restart(whole context.Context, r *runner.Runner, boot string)
 	}
 }
 
-// right makes sure that the kernel runs that was to start.
+// kernelNote is the file that says with which kernel a machine has started instead of which other one, so that it is not restarted for that again.
+const kernelNote = runner.StateDir + "/kernel"
+
+// right makes sure that the kernel runs that was to start. Where another one does, this is an error once: the boot loader may have been told so.
 func (s Restarted) right(ctx context.Context, r *runner.Runner) error {
-	other, err := s.ask(ctx, r, "other_kernel")
-	if err == nil && other != "" {
-		err = fault.Advise(errors.New("the machine has restarted, but "+other), "see which kernel its boot loader starts, and why (journalctl -b -1); then run the same command again")
+	other, err := s.ask(ctx, r, "started")
+	if err != nil || other == "" {
+		return err
 	}
-	return err
+	if _, err := r.Sh(ctx, "mkdir -p "+runner.StateDir+"; echo "+runner.Quote(other)+" >"+kernelNote); err != nil {
+		return err
+	}
+	return fault.Advise(errors.New("the machine has restarted, but "+other),
+		"see which kernel its boot loader starts (GRUB_DEFAULT, grub2-editenv list), and why; correct that and restart it. If it is meant so, run the same command again: it is not restarted for that any more")
 }
 
 // ask asks a machine that may be about to go: a connection that hangs is given up soon.

@@ -88,6 +88,23 @@ func TestNotBack(t *testing.T) {
 				if err := c.Run(t.Context()); err == nil || !strings.HasPrefix(err.Error(), test.want) || !strings.Contains(fault.Advice(err), "run the same command again") {
 					t.Errorf("it ended with %v (%s)", err, fault.Advice(err))
 				}
+				if name != "old kernel" {
+					return
+				}
+				if c, err := (host.Restarted{Own: true}).Precheck(t.Context(), h.Runner()); c != nil || err != nil {
+					t.Errorf("it is restarted again, for nothing: %+v, %v", c, err)
+				}
+				c, err = host.Restarted{Own: true, Since: time.Now().Add(time.Hour)}.Precheck(t.Context(), h.Runner())
+				if err != nil || c == nil || strings.Contains(c.Diff, "kernel") {
+					t.Fatalf("where it is asked for: %+v, %v", c, err)
+				}
+				if err := c.Run(t.Context()); err != nil {
+					t.Errorf("it fails again: %v", err)
+				}
+				h.Put("/boot/vmlinuz-6.12.0-1-amd64", "ELF", 0o644)
+				if c, err := (host.Restarted{Own: true}).Precheck(t.Context(), h.Runner()); err != nil || c == nil {
+					t.Errorf("with another kernel: %+v, %v", c, err)
+				}
 			})
 		})
 	}

@@ -35,7 +35,7 @@ func Drain(c *cluster.Cluster, host string) []step.Step {
 func Evict(c *cluster.Cluster, host string) []step.Step {
 	how := c.Spec.Upgrade.Drain
 	return append(before(c, host, false),
-		step.With(Drained{Node: host, Force: how.Force, API: c.AnyAPI()}, step.Options{Timeout: how.Timeout.Duration, Retries: -1}))
+		step.With(Drained{Node: host, Force: how.Force, Keep: !*how.DeleteEmptyDir, API: c.AnyAPI()}, step.Options{Timeout: how.Timeout.Duration, Retries: -1}))
 }
 
 const (
@@ -49,6 +49,7 @@ type Drained struct {
 	Leaves bool        `json:",omitempty"` // the node goes, or is gone already
 	Others []string    `json:"-"`          // that leave, too
 	Force  bool        `json:",omitempty"` // pods that cannot move, or are not let go in time, are deleted
+	Keep   bool        `json:",omitempty"` // pods with data on the node stop it
 	API    kube.Access `json:"-"`
 }
 
@@ -76,7 +77,7 @@ func (d Drained) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, 
 		}
 		return nil, err
 	}
-	pods, err := client.Evictable(ctx, d.Node, d.Force)
+	pods, err := client.Evictable(ctx, d.Node, kube.Lose{Lone: d.Force, Local: !d.Keep})
 	if err != nil || cordoned && len(pods) == 0 {
 		return nil, err
 	}
@@ -101,29 +102,50 @@ func (d Drained) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, 
 	}, nil
 }
 
-// given is how long pods of a node are asked to go before they are deleted, where that is forced.
+// given is how long pods of a node are asked to go before they are deleted, where that is forced, and how long these may then take to end; a third of what is left of the time for
+// the step, if that is less.
 const given = 2 * time.Minute
 
 func (d Drained) evict(ctx context.Context, client *kube.Client) error {
-	if !d.Force {
-		return client.Drain(ctx, d.Node)
+	drain := func(ctx context.Context) error {
+		return client.Drain(ctx, d.Node, func(text string) { step.Tell(ctx, text) })
 	}
-	asking, cancel := context.WithTimeout(ctx, given)
+	if !d.Force {
+		return drain(ctx)
+	}
+	most := given
+	if end, ok := ctx.Deadline(); ok {
+		most = min(most, time.Until(end)/3)
+	}
+	asking, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	err := client.Drain(asking, d.Node)
+	err := drain(asking)
 	if err == nil || ctx.Err() != nil || asking.Err() == nil {
 		return err
 	}
 	step.Tell(ctx, "deleting pods: "+err.Error())
-	return client.DeletePods(ctx, d.Node)
+	if err := client.DeletePods(ctx, d.Node); err != nil || d.Leaves { // that node may be gone, and nobody ends them
+		return err
+	}
+	ending, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	if err = drain(ending); err != nil && ctx.Err() == nil && ending.Err() != nil {
+		step.Tell(ctx, "going on without them: "+err.Error())
+		return nil
+	}
+	return err
 }
 
 // Uncordoned is a node that gets pods again, unless somebody else does not want that.
 type Uncordoned struct {
 	Node  string
 	Hooks bool        `json:",omitempty"` // they come after it
+	Early bool        `json:",omitempty"` // unless its kubelet is to start with another program, or no API server answers
 	API   kube.Access `json:"-"`
 }
+
+// asBefore says yes where the kubelet that runs is the one that is installed: one that was replaced is named "/usr/local/bin/kubelet (deleted)".
+const asBefore = "p=$(systemctl show kubelet -p MainPID); case $(readlink /proc/${p#*=}/exe) in '' | *' (deleted)') ;; *) echo yes ;; esac"
 
 func (Uncordoned) String() string { return "uncordon the node" }
 
@@ -137,18 +159,36 @@ func (u Uncordoned) Precheck(ctx context.Context, r *runner.Runner) (*step.Chang
 	if err != nil || is == runner.NotDrained || is == then {
 		return nil, err
 	}
-	return &step.Change{Diff: "uncordon " + u.Node, Run: func(ctx context.Context) error {
+	if u.Early {
+		if same, err := r.Sh(ctx, asBefore); err != nil || same == "" {
+			return nil, err
+		}
+	}
+	change := &step.Change{Diff: "uncordon " + u.Node, Run: func(ctx context.Context) error {
 		if is == runner.Cordoned {
 			client, err := step.Kube(r, u.API)
 			if err == nil {
 				err = client.Cordon(ctx, u.Node, false)
+			}
+			if err != nil && u.Early && ctx.Err() == nil {
+				step.Tell(ctx, "left for later: "+err.Error())
+				return nil
 			}
 			if err != nil {
 				return err
 			}
 		}
 		return r.MarkDrained(ctx, then)
-	}}, nil
+	}}
+	if u.Early {
+		change.Verify = step.Verified
+	}
+	return change, nil
+}
+
+// LetBack takes back the cordon of a node that an earlier run left, before this one changes anything. What the user wants to run after it waits for the end of the work on the node.
+func LetBack(c *cluster.Cluster, host string) []step.Step {
+	return []step.Step{Uncordoned{Node: host, Hooks: after(c, host) != nil, Early: true, API: c.AnyAPI()}}
 }
 
 // Uncordon takes back the cordon of a node that Drain or Evict made, and runs the user's hooks after it.

@@ -1,10 +1,12 @@
 package kubelet_test
 
 import (
+	"context"
 	"crypto/tls"
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
 	"github.com/kubexm/kubexm/pkg/kube"
@@ -60,6 +62,23 @@ func TestDrain(t *testing.T) {
 	cordoned(false)
 	run(back, false)
 
+	early := kubelet.LetBack(c, "node1")[0]
+	run(early, false)
+	run(drain[0], true)
+	run(early, false) // its kubelet does not run
+	h.Put("/usr/local/bin/kubelet", "ELF", 0o755)
+	h.Put("/var/lib/kubelet/config.yaml", "kind: KubeletConfiguration\n", 0o600)
+	h.Put("/etc/kubernetes/kubelet.conf", "kind: Config\n", 0o600)
+	if _, err := h.Runner().Sh(t.Context(), "systemctl daemon-reload; systemctl start kubelet"); err != nil {
+		t.Fatal(err)
+	}
+	h.Programs["readlink"] = func(c *runnertest.Call) int { c.Printf("/usr/local/bin/kubelet (deleted)\n"); return 0 }
+	run(early, false)
+	delete(h.Programs, "readlink")
+	run(early, true)
+	cordoned(false)
+	run(early, false)
+
 	if err := client.Cordon(t.Context(), "node1", true); err != nil {
 		t.Fatal(err)
 	}
@@ -91,5 +110,35 @@ status: {phase: Bound}
 	c.Forced = true
 	if change, err := kubelet.Emptied(c, "node1")[0].Precheck(t.Context(), h.Runner()); err != nil || change == nil {
 		t.Errorf("by force: %+v, %v", change, err)
+	}
+}
+
+// TestForced deletes pods that a budget never lets go, while there is time left for that, and waits until they have ended.
+func TestForced(t *testing.T) {
+	c := clustertest.Parse(t, clustertest.Masters, nil)
+	c.Spec.Upgrade.Drain.Force = true
+	api, h := kubetest.New(), runnertest.Debian12("node1")
+	api.AddNode("node1", true)
+	api.Budget = func(string) bool { return false }
+	dial := api.Dialer(&tls.Config{Certificates: []tls.Certificate{*c.Leaf(c.APIServerCert("node1")).TLS()}})
+	h.Serve("10.0.0.11:6443", func() (net.Conn, error) { return dial(t.Context(), "", "") })
+	pod, err := kube.ReadObjects([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: default, uid: x}\nspec: {nodeName: node1}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	api.Put(pod[0])
+	change, err := kubelet.Drain(c, "node1")[0].Precheck(t.Context(), h.Runner())
+	if err != nil || change == nil {
+		t.Fatalf("%+v, %v", change, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if err := change.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	for _, o := range api.Objects() {
+		if o.GetKind() == "Pod" {
+			t.Errorf("%s is left", o.GetName())
+		}
 	}
 }

@@ -238,8 +238,11 @@ type Upgrade struct {
 type Drain struct {
 	// How long they may take. Disruption budgets are respected meanwhile.
 	Timeout metav1.Duration `json:"timeout,omitzero" jsonschema:"default=10m"`
-	// Whether pods are deleted that disruption budgets do not let go within two minutes, or that nothing would start on another node.
+	// Whether pods are deleted that disruption budgets do not let go within two minutes, or a third of the timeout if that is less, or that nothing would start on another node.
+	// They get as long again to end.
 	Force bool `json:"force,omitempty"`
+	// Whether pods may be moved that have data in volumes of type emptyDir, which is lost; false: their nodes are not drained.
+	DeleteEmptyDir *bool `json:"deleteEmptyDir,omitempty" jsonschema:"default=true"`
 }
 
 // Hooks are commands of yours around the work on each node that is drained.
