@@ -153,6 +153,9 @@ func (w *work) connect(ctx context.Context, exclusive, built bool) (_ *site, err
 		return nil, errors.Join(joined(failed), err)
 	}
 	s.observe(ctx) // what is left out depends on it
+	if err := s.versions(ctx); err != nil {
+		return nil, errors.Join(joined(failed), err)
+	}
 	failed, err = s.giveUp(failed)
 	if err != nil {
 		return nil, err
