@@ -64,7 +64,7 @@ type Request struct {
 
 	in    *document         // the configuration, whatever the others say; nil: there is no other
 	pass  bool              // the release of that is one on the way to another
-	goal  int               // minor version of Kubernetes of that other one
+	goal  config.Release    // that other one
 	was   *v1alpha1.Cluster // the configuration from which hosts move
 	moves map[string]move   // by host
 }

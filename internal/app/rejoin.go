@@ -86,7 +86,7 @@ func (w *work) ahead(ctx context.Context) (turns []turn, err error) {
 func (w *work) releases(path []config.Release, text []byte) (turns []turn, err error) {
 	for _, r := range path[:len(path)-1] {
 		through := w.Request
-		through.Resume, through.Edit, through.pass, through.goal = false, nil, true, config.Minor(path[len(path)-1].Kubernetes)
+		through.Resume, through.Edit, through.pass, through.goal = false, nil, true, path[len(path)-1]
 		edit := config.Edit{Set: map[string]string{"spec.kubernetes.version": r.Kubernetes}}
 		if r.Etcd != "" {
 			edit.Set["spec.etcd.version"] = r.Etcd

@@ -1,12 +1,14 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/runner"
@@ -41,6 +43,60 @@ func (w *work) mayDiffer() (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// followable refuses to bring a cluster to a release without masters and members of etcd that could not follow it there in one step, once they are back.
+func (s *site) followable(missing []string) error {
+	if s.records == nil || !s.cluster.Lives() {
+		return nil
+	}
+	to := cmp.Or(s.goal, config.ReleaseOf(&s.config.Spec))
+	for _, name := range missing {
+		h := s.cluster.Host(name)
+		master, member := h.Is(v1alpha1.RoleMaster), h.Is(v1alpha1.RoleEtcd)
+		if !master && !member {
+			continue
+		}
+		has, last, err := s.releasesOf(name)
+		if err != nil {
+			return err
+		}
+		if !master {
+			has.Kubernetes = to.Kubernetes
+		}
+		if !member {
+			has.Etcd = to.Etcd
+		}
+		if last == to || len(config.Path(has, to)) < 2 {
+			continue
+		}
+		err = fmt.Errorf("host %s is left out with %s: it could not come to %s in one step, once it is back", name, has, to)
+		advice := fmt.Sprintf("bring it up, or take it off the cluster: kubexm delete node %s%s --force; or go no further without it than one minor version: %s", name, s.Which(), config.Path(has, to)[0])
+		return fault.Exit(fault.Advise(err, advice), fault.ExitPreflight)
+	}
+	return nil
+}
+
+// releasesOf are the oldest release that the programs of a host may have, by the runs since the last one that ended well with it, and the one
+// that was applied last.
+func (w *work) releasesOf(host string) (oldest, last config.Release, err error) {
+	history, err := w.records.History()
+	for _, r := range slices.Backward(history) {
+		if err != nil {
+			break
+		}
+		if len(r.Resolved) == 0 {
+			continue
+		}
+		var was config.Release
+		was, err = releaseOf(r)
+		last = cmp.Or(last, was)
+		oldest = config.Release{Kubernetes: config.Older(oldest.Kubernetes, was.Kubernetes), Etcd: config.Older(oldest.Etcd, was.Etcd)}
+		if r.Run.Result == "ok" && !slices.Contains(r.Run.Missing, host) {
+			break
+		}
+	}
+	return oldest, last, err
 }
 
 // versions makes sure that it is known what runs where versions change: what is not known would change like what has the right version, without a drain and in any

@@ -78,3 +78,33 @@ func TestSilentAPI(t *testing.T) {
 		w.settled()
 	})
 }
+
+// TestMasterLeftBehind refuses to leave a master out on a way on which it could not follow: over several minor versions at once, and one after the other.
+func TestMasterLeftBehind(t *testing.T) {
+	racetest.Slow(t)
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, ofRelease(t, row(t, "row9"), "35"), "")
+		_, err := w.attempt(t.Context()).create()
+		w.must(err)
+		w.lose("node3")
+		refused := func(to, least string) {
+			t.Helper()
+			w.configure(ofRelease(t, row(t, "row9"), to))
+			before := w.snapshot()
+			_, _, err := w.applyTo(t, true)
+			if fault.ExitCode(err) != fault.ExitPreflight || !strings.Contains(err.Error(), "host node3 is left out with Kubernetes v1.35.8") || !strings.Contains(fault.Advice(err), least) {
+				t.Errorf("to %s: %v (%s)", to, err, fault.Advice(err))
+			}
+			same(t, "hosts", before, w.snapshot())
+		}
+		refused("37", "no further without it than one minor version: Kubernetes v1.36.4")
+		w.configure(ofRelease(t, row(t, "row9"), "36"))
+		_, res, err := w.applyTo(t, true)
+		if w.must(err); !slices.Equal(res.Missing, []string{"node3"}) {
+			t.Errorf("missing: %v", res.Missing)
+		}
+		_, _, err = w.applyTo(t, true)
+		w.must(err)
+		refused("37", "delete node node3")
+	})
+}
