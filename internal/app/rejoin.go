@@ -94,11 +94,18 @@ func (w *work) releases(path []config.Release, text []byte) (turns []turn, err e
 		if through.in, err = w.with(edit, text); err != nil {
 			return nil, err
 		}
-		if _, _, err := config.Parse(w.file, through.in.given); err != nil {
+		conf, _, err := config.Parse(w.file, through.in.given)
+		if err != nil {
 			err = fmt.Errorf("the cluster passes through %s, which does not take this configuration:\n%w", r, err)
 			return nil, fault.Exit(fault.Advise(err, "leave out what only newer versions have, upgrade, and add it afterwards"), fault.ExitUsage)
 		}
+		for i := range turns {
+			turns[i].later = append(turns[i].later, conf)
+		}
 		turns = append(turns, turn{through, "on the way: " + r.String()})
+	}
+	for i := range turns {
+		turns[i].later = append(turns[i].later, w.config)
 	}
 	last := w.Request
 	last.Resume = false
