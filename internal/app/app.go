@@ -171,6 +171,7 @@ type document struct {
 	given []byte // its text, where that is in the records or was read from standard input
 	back  string // the file that is to have that text; empty: none
 	found []byte // the text that an edit of that file was made in
+	final []byte // the text that the file gets instead, where given is on the way to it; nil: there is none
 }
 
 // read is Config that also returns where the configuration comes from.

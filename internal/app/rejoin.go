@@ -94,6 +94,9 @@ func (w *work) releases(path []config.Release, text []byte) (turns []turn, err e
 		if through.in, err = w.with(edit, text); err != nil {
 			return nil, err
 		}
+		if turns == nil && w.found != nil { // the file has the goal from the beginning: whatever becomes of this, kubexm apply goes on to it
+			through.in.back, through.in.found, through.in.final = w.back, w.found, w.given
+		}
 		conf, _, err := config.Parse(w.file, through.in.given)
 		if err != nil {
 			err = fmt.Errorf("the cluster passes through %s, which does not take this configuration:\n%w", r, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/kube"
+	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 	"github.com/kubexm/kubexm/pkg/util/racetest"
@@ -363,4 +364,33 @@ func TestOnly(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestUpgradeStops has an upgrade over three minor versions stop in the second: the file has the goal, and kubexm apply goes on to it.
+func TestUpgradeStops(t *testing.T) {
+	racetest.Slow(t)
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, ofRelease(t, row(t, "row2"), "34"), "")
+		_, err := w.attempt(t.Context()).create()
+		w.must(err)
+		a := w.attempt(t.Context())
+		runs, m := 0, 0
+		a.onNode(&m, a.kill)
+		a.Begin = func(_ string, g *plan.ExecutionGraph) {
+			if runs++; runs == 2 {
+				m = len(g.Nodes) / 2
+			}
+		}
+		if _, err = a.App.Upgrade(a.ctx, a.Request, a.Observer, map[string]string{"spec.kubernetes.version": "v1.37.1"}); err == nil || runs != 2 {
+			t.Fatalf("after %d runs: %v", runs, err)
+		}
+		text, err := os.ReadFile(w.file)
+		w.must(err)
+		if !strings.Contains(string(text), "version: v1.37.1") {
+			t.Errorf("the configuration is\n%s", text)
+		}
+		w.apply()
+		w.released(config.VersionsFor("v1.37.0"))
+		w.settled()
+	})
 }
