@@ -117,7 +117,7 @@ func (s *site) files(built bool) error {
 // enter connects to the machines and looks whether the cluster may be made of them, or may follow its configuration.
 // Where something is to be changed, their locks are taken, and the lease of a cluster that runs. built: nothing is to be fetched.
 func (w *work) enter(ctx context.Context, pipe string, built bool) (*site, error) {
-	if err := w.checkUnchanged(impossible(pipe)); err != nil {
+	if err := cmp.Or(w.checkUnchanged(impossible(pipe)), w.checkReadable()); err != nil {
 		return nil, err
 	}
 	if err := w.findLeavers(ctx); err != nil {

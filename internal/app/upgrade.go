@@ -218,7 +218,6 @@ func (a *App) RollBack(ctx context.Context, r Request, o Observer) (*Result, err
 
 // previous is the release that a cluster had before its last upgrade.
 func previous(now config.Release, history []store.Revision) (to config.Release, err error) {
-	newest := config.Minor(now.Kubernetes)
 	for _, r := range slices.Backward(history) {
 		if len(r.Resolved) == 0 {
 			continue
@@ -227,17 +226,45 @@ func previous(now config.Release, history []store.Revision) (to config.Release, 
 		if err != nil {
 			return to, err
 		}
-		newest = max(newest, config.Minor(is.Kubernetes))
 		if config.Older(is.Kubernetes, now.Kubernetes) == now.Kubernetes || config.Same(is.Kubernetes, now.Kubernetes) {
 			continue
 		}
-		if newest-config.Minor(is.Kubernetes) > 1 {
-			err := fmt.Errorf("the cluster cannot go back to Kubernetes %s: version 1.%d has run meanwhile, and what it wrote may be unreadable for it", is.Kubernetes, newest)
-			return to, fault.Advise(err, "restore the snapshot of etcd from before, in the directory snapshots of the cluster")
-		}
-		return is, nil
+		return is, readable(is.Kubernetes, history)
 	}
 	return to, fault.Advise(errors.New("the cluster had no older version of Kubernetes"), "kubexm config history lists what was applied")
+}
+
+// readable refuses a version of Kubernetes that may not read what a newer one which has run meanwhile has written.
+func readable(kubernetes string, history []store.Revision) error {
+	newest := 0
+	for _, r := range history {
+		if len(r.Resolved) == 0 {
+			continue
+		}
+		is, err := releaseOf(r)
+		if err != nil {
+			return err
+		}
+		newest = max(newest, config.Minor(is.Kubernetes))
+	}
+	if newest-config.Minor(kubernetes) <= 1 {
+		return nil
+	}
+	err := fmt.Errorf("the cluster cannot go back to Kubernetes %s: version 1.%d has run meanwhile, and what it wrote may be unreadable for it", kubernetes, newest)
+	return fault.Exit(fault.Advise(err, "restore the snapshot of etcd from before, in the directory snapshots of the cluster"), fault.ExitUsage)
+}
+
+// checkReadable refuses to go back to such a version.
+func (w *work) checkReadable() error {
+	history, err := w.records.History()
+	if err != nil || len(history) == 0 || len(history[len(history)-1].Resolved) == 0 {
+		return err
+	}
+	has, err := releaseOf(history[len(history)-1])
+	if err != nil || config.Minor(w.config.Spec.Kubernetes.Version) >= config.Minor(has.Kubernetes) {
+		return err
+	}
+	return readable(w.config.Spec.Kubernetes.Version, history)
 }
 
 // etcdBack is the version that etcd has after a rollback.

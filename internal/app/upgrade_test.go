@@ -144,6 +144,14 @@ func TestRollBack(t *testing.T) {
 				if err := back(); err == nil || !strings.Contains(err.Error(), "cannot go back to Kubernetes v1.35.8: version 1.37 has run") {
 					t.Errorf("back by two: %v", err)
 				}
+				text, err := os.ReadFile(w.file)
+				w.must(err)
+				w.configure(strings.Replace(string(text), "version: v1.36.4", "version: v1.35.8", 1))
+				a := w.attempt(t.Context())
+				if _, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil); err == nil || !strings.Contains(err.Error(), "cannot go back to Kubernetes v1.35.8: version 1.37 has run") {
+					t.Errorf("back by two, by an edit: %v", err)
+				}
+				w.configure(string(text))
 				upgrade("v1.37.0")
 				w.settled()
 			})
