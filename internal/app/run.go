@@ -211,7 +211,7 @@ func (w *work) reach(ctx context.Context, exclusive bool, src v1alpha1.Source) (
 	for _, l := range w.leaves {
 		s.cluster.Leave(l.Host)
 	}
-	s.cluster.Moving, s.cluster.Passing = inPlace(w.moves), w.pass
+	s.cluster.Moving, s.cluster.Passing, s.cluster.Back = inPlace(w.moves), w.pass, w.backward
 	if s.cluster.Only, err = w.only(); err != nil {
 		return nil, failed, err
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -142,17 +143,18 @@ Nothing is changed. The exit code is 3 when a check finds an error.`,
 	p.keysFlag(cmd)
 	diff := cmd.Flags().Bool("diff", false, "show what would change on each machine")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		u, err := p.app.PlanUpgrade(cmd.Context(), p.request, p.observer(), map[string]string{"spec.kubernetes.version": kubernetesOf(*to)})
-		if err != nil {
-			return err
+		u, found := p.app.PlanUpgrade(cmd.Context(), p.request, p.observer(), map[string]string{"spec.kubernetes.version": kubernetesOf(*to)})
+		if u == nil {
+			return found
 		}
 		if format.value == "json" {
-			return p.print("json", u)
+			return cmp.Or(p.print("json", u), found)
 		}
-		if err := writeUpgrade(p.out, u); err != nil {
-			return err
+		err := writeUpgrade(p.out, u)
+		if err == nil && u.First != nil {
+			err = p.writeProposal(p.out, u.First, *diff)
 		}
-		return p.writeProposal(p.out, u.First, *diff)
+		return cmp.Or(err, found)
 	}
 	return cmd
 }
@@ -201,7 +203,11 @@ func writeUpgrade(to io.Writer, u *app.Upgrading) error {
 		fmt.Fprintln(w)
 	}
 	if len(u.Drained) > 0 {
-		fmt.Fprintf(w, "Drained, one after the other: %s.\n", human.Names(u.Drained, 20))
+		how := "one after the other"
+		if u.AtATime > 1 {
+			how = fmt.Sprintf("the first alone, then up to %d workers at a time", u.AtATime)
+		}
+		fmt.Fprintf(w, "Drained, %s: %s.\n", how, human.Names(u.Drained, 20))
 	}
 	if u.Lasts > 0 {
 		fmt.Fprintf(w, "Takes about %s, by the last upgrade.\n", human.Duration(u.Lasts))
@@ -209,10 +215,13 @@ func writeUpgrade(to io.Writer, u *app.Upgrading) error {
 	if u.Snapshot != "" {
 		fmt.Fprintf(w, "A snapshot of etcd is taken first: %s.\n", u.Snapshot)
 	}
-	if len(u.Path) > 0 {
-		fmt.Fprintf(w, "To go back by one minor version: %s.\n\n", u.Back)
+	switch {
+	case u.Back != "":
+		fmt.Fprintf(w, "To go back to Kubernetes %s: %s.\n\n", u.BackTo, u.Back)
+	case len(u.Path) > 0:
+		fmt.Fprintf(w, "There is no way back to another version of Kubernetes.\n\n")
 	}
-	if len(u.Path) > 1 {
+	if len(u.Path) > 1 && u.First != nil {
 		fmt.Fprintf(w, "The first of %d runs:\n\n", len(u.Path))
 	}
 	return w.Flush()

@@ -37,7 +37,7 @@ func Stay(c *v1alpha1.Cluster, has Release) bool {
 	}
 	s.Kubernetes.Version = has.Kubernetes
 	if c.Origin.Lines["spec.etcd.version"] == 0 && s.Etcd.Type != v1alpha1.TypeExternal {
-		s.Etcd.Version = newer(has.Etcd, etcdFor(s))
+		s.Etcd.Version = newer(has.Etcd, EtcdFor(s, s.Kubernetes.Version))
 	}
 	return true
 }
