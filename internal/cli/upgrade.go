@@ -54,7 +54,7 @@ upgrade stops there. Run it again to continue, or go back: kubexm upgrade rollba
 	}
 	to := p.toFlag(cmd)
 	p.onlyFlag(cmd)
-	format := p.createFlags(cmd)
+	format := p.changeFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return p.upgrade(cmd, format.value, "spec.kubernetes.version", kubernetesOf(*to))
 	}
@@ -99,7 +99,7 @@ func (p *program) upgradePartCommand(name, what, field, like, long string) *cobr
 	}
 	to := cmd.Flags().String("to", "", "`version`, like "+like)
 	_ = cmd.MarkFlagRequired("to")
-	format := p.createFlags(cmd)
+	format := p.changeFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return p.upgrade(cmd, format.value, field, "v"+strings.TrimPrefix(*to, "v"))
 	}
@@ -119,7 +119,7 @@ version; else it keeps the new one, with which older versions of Kubernetes work
 		Example: `  kubexm upgrade rollback --name prod
   kubexm upgrade rollback --name prod --dry-run`,
 	}
-	format := p.createFlags(cmd)
+	format := p.changeFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return p.operate(cmd, format.value, p.app.RollBack) }
 	return p.ofCluster(cmd)
 }
