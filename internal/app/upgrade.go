@@ -203,9 +203,13 @@ func (a *App) upgrading(r Request, o Observer, set map[string]string) (Request, 
 	if err != nil {
 		return r, err
 	}
-	if to := set[kubernetesVersion]; to != "" && config.Minor(to) < config.Minor(was.Kubernetes) {
+	if to := set[kubernetesVersion]; to != "" && !config.Same(to, was.Kubernetes) && config.Older(to, was.Kubernetes) == to {
 		err := fmt.Errorf("the cluster has Kubernetes %s, which is newer than %s", was.Kubernetes, to)
-		return r, fault.Exit(fault.Advise(err, "to go back to the version before: kubexm upgrade rollback"+a.Which(r)), fault.ExitUsage)
+		advice := "to go back to the version before: kubexm upgrade rollback" + a.Which(r)
+		if config.Minor(to) == config.Minor(was.Kubernetes) {
+			advice = "give a newer one: --to; to have the older one all the same, write it into spec.kubernetes.version, and: kubexm apply" + a.Which(r)
+		}
+		return r, fault.Exit(fault.Advise(err, advice), fault.ExitUsage)
 	}
 	if set, err = a.along(r, history, set); err != nil {
 		return r, err

@@ -179,6 +179,17 @@ func TestBackByEdit(t *testing.T) {
 			}
 			same(t, "hosts", before, w.snapshot())
 		}
+		w.configure(row(t, "row9"))
+		for to, want := range map[string]string{
+			"v1.37.0": "has Kubernetes v1.37.1, which is newer than v1.37.0",
+			"v1.39.0": "between Kubernetes v1.37.1 and v1.39.0 comes 1.38, of which this kubexm knows no release",
+		} {
+			a := w.attempt(t.Context())
+			_, err := a.App.Upgrade(a.ctx, a.Request, a.Observer, map[string]string{"spec.kubernetes.version": to})
+			if fault.ExitCode(err) != fault.ExitUsage || !strings.Contains(err.Error(), want) {
+				t.Errorf("to %s: %v", to, err)
+			}
+		}
 	})
 }
 
