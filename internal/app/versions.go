@@ -126,7 +126,8 @@ func (s *site) versions(ctx context.Context) error {
 		return nil
 	case has != to && config.Older(has.Kubernetes, to.Kubernetes) == has.Kubernetes:
 		err := fmt.Errorf("no API server answers: what runs is not known, and nothing is brought from %s to %s", has, to)
-		return fault.Exit(fault.Advise(err, fmt.Sprintf("see what is wrong: kubexm status%s; to repair the cluster, put the versions back that it has (%s), and: kubexm apply%s", s.Which(), has, s.Which())), fault.ExitPreflight)
+		advice := fmt.Sprintf("see what is wrong: kubexm status%s; to repair the cluster, put the versions back that it has (%s), and: kubexm apply%s", s.Which(), has, s.Which())
+		return fault.Exit(fault.Advise(err, advice), fault.ExitPreflight)
 	}
 	return s.askKubelets(ctx)
 }
