@@ -62,11 +62,13 @@ type Request struct {
 	Verify        bool              // status: also whether everything names the hosts that the cluster has
 	AllowMissing  bool              // create, plan, apply, preflight: without hosts that cannot be reached, where the others can do without them
 
-	in    *document         // the configuration, whatever the others say; nil: there is no other
-	pass  bool              // the release of that is one on the way to another
-	goal  int               // minor version of Kubernetes of that other one
-	was   *v1alpha1.Cluster // the configuration from which hosts move
-	moves map[string]move   // by host
+	in       *document           // the configuration, whatever the others say; nil: there is no other
+	pass     bool                // the release of that is one on the way to another
+	goal     config.Release      // that other one
+	backward bool                // it goes back: kubelets that are older already stay
+	later    []*v1alpha1.Cluster // configurations with the releases that come after it
+	was      *v1alpha1.Cluster   // the configuration from which hosts move
+	moves    map[string]move     // by host
 }
 
 // Observer follows one use of a cluster, and answers its questions. Nobody is told by a function that is nil; a
@@ -170,6 +172,7 @@ type document struct {
 	given []byte // its text, where that is in the records or was read from standard input
 	back  string // the file that is to have that text; empty: none
 	found []byte // the text that an edit of that file was made in
+	final []byte // the text that the file gets instead, where given is on the way to it; nil: there is none
 }
 
 // read is Config that also returns where the configuration comes from.

@@ -275,7 +275,7 @@ func (s *site) look(ctx context.Context, make func(*cluster.Cluster) plan.Pipeli
 	}
 	p = &Proposal{Cluster: s.config.Metadata.Name, ID: s.cluster.ID(), Missing: s.cluster.Missing(), Leaving: s.cluster.Leaving(), Revision: s.Revision, Changes: []FieldChange{}, Steps: []ProposedStep{}}
 	p.Lost, p.Rejoin = s.cluster.Lost(), slices.Sorted(maps.Keys(s.At))
-	if s.Edit == nil {
+	if s.Edit == nil && s.found == nil {
 		p.File = s.back
 	}
 	e := s.engine()

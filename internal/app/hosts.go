@@ -243,7 +243,7 @@ func (s *site) checkMissing() error {
 		return fault.Advise(fmt.Errorf("how kube-proxy works follows from the kernels of all nodes, and %s cannot be asked", human.Names(unknown, 10)),
 			"set spec.kubernetes.proxyMode: nftables where all have kernel 5.13 or newer, else iptables")
 	}
-	return nil
+	return s.followable(missing)
 }
 
 // isDown reports whether a host did not answer, rather than answer that it lets nobody in.

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/preflight"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/fault"
@@ -80,7 +82,12 @@ func (s *site) findings(ctx context.Context, built bool) ([]preflight.Finding, e
 		return nil, err
 	}
 	look := &preflight.Look{
-		Cluster: s.cluster, Hosts: s.hosts, Skip: s.SkipPreflight, Offline: s.config.Spec.Source.Offline || built, Which: s.which(), Where: s.where(), To: s.goal, Onward: onward,
+		Cluster: s.cluster, Hosts: s.hosts, Skip: s.SkipPreflight, Offline: s.config.Spec.Source.Offline || built, Which: s.which(), Where: s.where(), To: config.Minor(s.goal.Kubernetes), Onward: onward,
+	}
+	for i, conf := range s.later {
+		c := cluster.New(conf, s.dir, s.cluster.Store, s.cluster.Facts)
+		c.Passing, c.Observed = i < len(s.later)-1, s.cluster.Observed
+		look.Later = append(look.Later, c)
 	}
 	return look.Findings(ctx)
 }

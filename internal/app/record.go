@@ -25,7 +25,7 @@ type record struct {
 // record begins the record of a run: its plan, its configuration, its events.
 func (w *work) record(pipe string, graph *plan.ExecutionGraph, missing []string) (*record, error) {
 	now := time.Now().UTC()
-	run := store.Run{ID: store.ID(now, pipe), Cluster: w.config.Metadata.Name, Pipeline: pipe, Started: now, Missing: missing}
+	run := store.Run{ID: store.ID(now, pipe), Cluster: w.config.Metadata.Name, Pipeline: pipe, Started: now, Missing: missing, Partial: w.pass || w.backward || len(w.Only) > 0}
 	var rev *store.Revision
 	if pipe != "delete" && pipe != systemPipe { // what is deleted may differ from what was made, and systems are in no configuration
 		given, err := w.given, error(nil)

@@ -54,6 +54,9 @@ func (w *work) ahead(ctx context.Context) (turns []turn, err error) {
 	}
 	w.was, w.moves = finished, moves(finished, s.is, slices.Concat(hosts...))
 	path := config.Path(config.ReleaseOf(&finished.Spec), config.ReleaseOf(&s.is.Spec)) // where a run was cut off, some have the release before
+	if err := passable(finished.Spec.Kubernetes.Version, path); err != nil {
+		return nil, err
+	}
 	switch {
 	case hosts != nil && (len(path) > 1 || config.Minor(finished.Spec.Kubernetes.Version) != config.Minor(s.is.Spec.Kubernetes.Version)):
 		err = fmt.Errorf("%s must leave the cluster and join it again, and the release changes to %s, too", strings.Join(slices.Concat(hosts...), ", "), path[len(path)-1])
@@ -82,11 +85,23 @@ func (w *work) ahead(ctx context.Context) (turns []turn, err error) {
 	return w.turns(s, hosts, stay, text)
 }
 
+// passable refuses a way on which a minor version is left out, as this kubexm knows no release of it.
+func passable(at string, path []config.Release) error {
+	for _, r := range path {
+		if next := config.Minor(at) + 1; config.Minor(r.Kubernetes) > next {
+			err := fmt.Errorf("between Kubernetes %s and %s comes 1.%d, of which this kubexm knows no release", at, r.Kubernetes, next)
+			return fault.Exit(fault.Advise(err, fmt.Sprintf("take a newer kubexm, or go there first, by a patch release that you know of: spec.kubernetes.version: v1.%d.0", next)), fault.ExitUsage)
+		}
+		at = r.Kubernetes
+	}
+	return nil
+}
+
 // releases are the runs in which a cluster goes through releases to the one that its configuration, of which this is the text, has.
 func (w *work) releases(path []config.Release, text []byte) (turns []turn, err error) {
 	for _, r := range path[:len(path)-1] {
 		through := w.Request
-		through.Resume, through.Edit, through.pass, through.goal = false, nil, true, config.Minor(path[len(path)-1].Kubernetes)
+		through.Resume, through.Edit, through.pass, through.goal = false, nil, true, path[len(path)-1]
 		edit := config.Edit{Set: map[string]string{"spec.kubernetes.version": r.Kubernetes}}
 		if r.Etcd != "" {
 			edit.Set["spec.etcd.version"] = r.Etcd
@@ -94,11 +109,21 @@ func (w *work) releases(path []config.Release, text []byte) (turns []turn, err e
 		if through.in, err = w.with(edit, text); err != nil {
 			return nil, err
 		}
-		if _, _, err := config.Parse(w.file, through.in.given); err != nil {
+		if turns == nil && w.found != nil { // the file has the goal from the beginning: whatever becomes of this, kubexm apply goes on to it
+			through.in.back, through.in.found, through.in.final = w.back, w.found, w.given
+		}
+		conf, _, err := config.Parse(w.file, through.in.given)
+		if err != nil {
 			err = fmt.Errorf("the cluster passes through %s, which does not take this configuration:\n%w", r, err)
 			return nil, fault.Exit(fault.Advise(err, "leave out what only newer versions have, upgrade, and add it afterwards"), fault.ExitUsage)
 		}
+		for i := range turns {
+			turns[i].later = append(turns[i].later, conf)
+		}
 		turns = append(turns, turn{through, "on the way: " + r.String()})
+	}
+	for i := range turns {
+		turns[i].later = append(turns[i].later, w.config)
 	}
 	last := w.Request
 	last.Resume = false

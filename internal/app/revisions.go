@@ -153,15 +153,19 @@ func (s *session) writeBack() error {
 	if at, err := filepath.EvalSymlinks(file); err == nil {
 		file = at // links stay
 	}
+	text := s.given
+	if s.final != nil {
+		text = s.final
+	}
 	was, err := os.ReadFile(file)
-	if err == nil && bytes.Equal(was, s.given) {
+	if err == nil && bytes.Equal(was, text) {
 		return nil
 	}
-	if err == nil && s.Edit != nil { // which is the user's own, and small
+	if err == nil && (s.Edit != nil || s.found != nil) { // which is the user's own, and small
 		if s.found != nil && !bytes.Equal(was, s.found) {
 			return fault.Advise(fmt.Errorf("%s has changed meanwhile", s.back), "nothing is overwritten: run the same command again")
 		}
-		if err = durable.Write(file, s.given); err != nil {
+		if err = durable.Write(file, text); err != nil {
 			return fmt.Errorf("writing the configuration: %w", err)
 		}
 		s.notice("%s is updated", s.back)
@@ -172,7 +176,7 @@ func (s *session) writeBack() error {
 		err = durable.Write(kept, was)
 	}
 	if err == nil {
-		err = durable.Write(file, s.given)
+		err = durable.Write(file, text)
 	}
 	if err != nil {
 		return fmt.Errorf("going back to the configuration of %s: %w", s.Revision, err)

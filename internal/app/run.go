@@ -117,7 +117,7 @@ func (s *site) files(built bool) error {
 // enter connects to the machines and looks whether the cluster may be made of them, or may follow its configuration.
 // Where something is to be changed, their locks are taken, and the lease of a cluster that runs. built: nothing is to be fetched.
 func (w *work) enter(ctx context.Context, pipe string, built bool) (*site, error) {
-	if err := w.checkUnchanged(impossible(pipe)); err != nil {
+	if err := cmp.Or(w.checkUnchanged(impossible(pipe)), w.checkReadable()); err != nil {
 		return nil, err
 	}
 	if err := w.findLeavers(ctx); err != nil {
@@ -153,6 +153,9 @@ func (w *work) connect(ctx context.Context, exclusive, built bool) (_ *site, err
 		return nil, errors.Join(joined(failed), err)
 	}
 	s.observe(ctx) // what is left out depends on it
+	if err := s.versions(ctx); err != nil {
+		return nil, errors.Join(joined(failed), err)
+	}
 	failed, err = s.giveUp(failed)
 	if err != nil {
 		return nil, err
@@ -208,7 +211,7 @@ func (w *work) reach(ctx context.Context, exclusive bool, src v1alpha1.Source) (
 	for _, l := range w.leaves {
 		s.cluster.Leave(l.Host)
 	}
-	s.cluster.Moving, s.cluster.Passing = inPlace(w.moves), w.pass
+	s.cluster.Moving, s.cluster.Passing, s.cluster.Back = inPlace(w.moves), w.pass, w.backward
 	if s.cluster.Only, err = w.only(); err != nil {
 		return nil, failed, err
 	}

@@ -1,6 +1,8 @@
 package app_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -94,5 +96,37 @@ func TestUpgradeTakesNoConfiguration(t *testing.T) {
 			same(t, "hosts", before, w.snapshot())
 			same(t, "objects", objects, w.everything())
 		}
+	})
+}
+
+// TestUpgradeOffline lacks a program of the last release on the way: nothing is touched.
+func TestUpgradeOffline(t *testing.T) {
+	racetest.Slow(t)
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, ofRelease(t, row(t, "row2"), "34"), "")
+		_, err := w.attempt(t.Context()).create()
+		w.must(err)
+		packages := filepath.Join(w.dir, "packages")
+		w.must(os.Remove(packages))
+		for _, dir := range []string{"", "kubelet"} { // links to all but one
+			entries, err := os.ReadDir(filepath.Join(filled(), dir))
+			w.must(err)
+			w.must(os.MkdirAll(filepath.Join(packages, dir), 0o700))
+			for _, e := range entries {
+				if name := filepath.Join(dir, e.Name()); name != "kubelet" && name != "kubelet/v1.37.1" && name != "kubelet/1.37.1" {
+					w.must(os.Symlink(filepath.Join(filled(), name), filepath.Join(packages, name)))
+				}
+			}
+		}
+		before := w.snapshot()
+		w.configure(edited(t, row(t, "row2"), "source: {offline: true}"))
+		a := w.attempt(t.Context())
+		_, err = a.App.Apply(a.ctx, a.Request, a.Observer, nil)
+		for _, want := range []string{"not in the store: kubelet 1.37.1 amd64;", "kubexm download --k8s v1.35.8,v1.36.4,v1.37.1 --os debian12 --export"} {
+			if fault.ExitCode(err) != fault.ExitPreflight || !strings.Contains(err.Error(), want) {
+				t.Errorf("apply: %v", err)
+			}
+		}
+		same(t, "hosts", before, w.snapshot())
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/kube"
@@ -149,6 +150,14 @@ func TestRollBack(t *testing.T) {
 				if err := back(); err == nil || !strings.Contains(err.Error(), "cannot go back to Kubernetes v1.35.8: version 1.37 has run") {
 					t.Errorf("back by two: %v", err)
 				}
+				text, err := os.ReadFile(w.file)
+				w.must(err)
+				w.configure(strings.Replace(string(text), "version: v1.36.4", "version: v1.35.8", 1))
+				a := w.attempt(t.Context())
+				if _, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil); err == nil || !strings.Contains(err.Error(), "cannot go back to Kubernetes v1.35.8: version 1.37 has run") {
+					t.Errorf("back by two, by an edit: %v", err)
+				}
+				w.configure(string(text))
 				upgrade("v1.37.0")
 				w.settled()
 			})
@@ -188,6 +197,17 @@ func TestBackByEdit(t *testing.T) {
 				t.Errorf("%s: %v (%s)", to, err, fault.Advice(err))
 			}
 			same(t, "hosts", before, w.snapshot())
+		}
+		w.configure(row(t, "row9"))
+		for to, want := range map[string]string{
+			"v1.37.0": "has Kubernetes v1.37.1, which is newer than v1.37.0",
+			"v1.39.0": "between Kubernetes v1.37.1 and v1.39.0 comes 1.38, of which this kubexm knows no release",
+		} {
+			a := w.attempt(t.Context())
+			_, err := a.App.Upgrade(a.ctx, a.Request, a.Observer, map[string]string{"spec.kubernetes.version": to})
+			if fault.ExitCode(err) != fault.ExitUsage || !strings.Contains(err.Error(), want) {
+				t.Errorf("to %s: %v", to, err)
+			}
 		}
 	})
 }
@@ -248,6 +268,11 @@ func TestUpgradeRefused(t *testing.T) {
 				before, objects := w.snapshot(), w.everything()
 				w.configure(ofRelease(t, row(t, "row1"), "37"))
 				a := w.attempt(t.Context())
+				u, err := a.App.PlanUpgrade(a.ctx, a.Request, a.Observer, map[string]string{"spec.kubernetes.version": "v1.37.1"})
+				if fault.ExitCode(err) != fault.ExitPreflight || u == nil || u.First == nil || u.First.Empty() || len(u.Drained) != 3 {
+					t.Errorf("plan: %+v, %v", u, err)
+				}
+				a = w.attempt(t.Context())
 				_, err = a.App.Apply(a.ctx, a.Request, a.Observer, nil)
 				if fault.ExitCode(err) != fault.ExitPreflight || !strings.HasSuffix(fault.Advice(err), "--skip-preflight=removed-apis") {
 					t.Fatalf("apply: %v", err)
@@ -383,4 +408,90 @@ func TestOnly(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestUpgradeStops has an upgrade over three minor versions stop in the second: the file has the goal, and kubexm apply goes on to it.
+func TestUpgradeStops(t *testing.T) {
+	racetest.Slow(t)
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, ofRelease(t, row(t, "row2"), "34"), "")
+		_, err := w.attempt(t.Context()).create()
+		w.must(err)
+		a := w.attempt(t.Context())
+		runs, m := 0, 0
+		a.onNode(&m, a.kill)
+		a.Begin = func(_ string, g *plan.ExecutionGraph) {
+			if runs++; runs == 2 {
+				m = len(g.Nodes) / 2
+			}
+		}
+		if _, err = a.App.Upgrade(a.ctx, a.Request, a.Observer, map[string]string{"spec.kubernetes.version": "v1.37.1"}); err == nil || runs != 2 {
+			t.Fatalf("after %d runs: %v", runs, err)
+		}
+		text, err := os.ReadFile(w.file)
+		w.must(err)
+		if !strings.Contains(string(text), "version: v1.37.1") {
+			t.Errorf("the configuration is\n%s", text)
+		}
+		back := w.attempt(t.Context())
+		_, err = back.App.RollBack(back.ctx, back.Request, back.Observer)
+		w.must(err)
+		if is := drained(back); len(is) > 0 || release(w.hosts["node1"], "kube-apiserver") != "v1.35.8" || release(w.hosts["node1"], "kubelet") != "v1.34.11" {
+			t.Errorf("drained for the way back: %v", is)
+		}
+		w.configure(string(text))
+		w.apply()
+		w.released(config.VersionsFor("v1.37.0"))
+		w.settled()
+	})
+}
+
+// TestEtcdAlong lets etcd go with Kubernetes, there and back, unless the file has a version of the user's own.
+func TestEtcdAlong(t *testing.T) {
+	racetest.Slow(t)
+	bubble(t, func(t *testing.T) {
+		is := ofRelease(t, row(t, "row2"), "35")
+		w := newWorld(t, is, "")
+		_, err := w.attempt(t.Context()).create()
+		w.must(err)
+		plan := func() *app.Upgrading {
+			t.Helper()
+			a := w.attempt(t.Context())
+			u, err := a.App.PlanUpgrade(a.ctx, a.Request, a.Observer, map[string]string{"spec.kubernetes.version": "v1.37.1"})
+			w.must(err)
+			return u
+		}
+		upgrade := func(field, to string) {
+			t.Helper()
+			a := w.attempt(t.Context())
+			_, err := a.App.Upgrade(a.ctx, a.Request, a.Observer, map[string]string{field: to})
+			w.must(err)
+		}
+		back := func() error {
+			a := w.attempt(t.Context())
+			_, err := a.App.RollBack(a.ctx, a.Request, a.Observer)
+			return err
+		}
+		for written, want := range map[string]string{"": "v3.7.1", "v3.6.16": "v3.7.1", "v3.6.15": "v3.6.15"} {
+			if w.configure(is); written != "" {
+				w.configure(edited(t, is, "etcd: {version: "+written+"}"))
+			}
+			if u := plan(); u.Path[len(u.Path)-1].Etcd != want || u.BackTo != "v1.36.4" {
+				t.Errorf("with etcd %q written: %v, back to %q", written, u.Path, u.BackTo)
+			}
+		}
+		w.configure(is)
+		upgrade("spec.kubernetes.version", "v1.36.4")
+		w.must(back())
+		text, err := os.ReadFile(w.file)
+		w.must(err)
+		if strings.Contains(string(text), "v3.6.16") {
+			t.Errorf("etcd is written after the way back:\n%s", text)
+		}
+		upgrade("spec.kubernetes.version", "v1.36.4")
+		upgrade("spec.etcd.version", "v3.7.1")
+		if err := back(); err == nil || !strings.Contains(err.Error(), "the last upgrade was not one of Kubernetes (spec.etcd.version: v3.6.16 -> v3.7.1)") {
+			t.Errorf("back from another etcd: %v", err)
+		}
+	})
 }

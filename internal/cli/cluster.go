@@ -99,8 +99,13 @@ Where no machine at all can be reached, which may be no more than a broken netwo
 
 // createFlags adds the flags of commands that make a cluster, or change one.
 func (p *program) createFlags(cmd *cobra.Command) *choice {
-	cmd.Flags().BoolVarP(&p.yes, "yes", "y", false, "do not ask before services of a running cluster are restarted, or machines are taken out of it")
 	cmd.Flags().BoolVar(&p.request.Resume, "resume", false, "continue the last run, which failed or was interrupted")
+	return p.changeFlags(cmd)
+}
+
+// changeFlags adds those of commands that find out by themselves what an earlier run has left to do.
+func (p *program) changeFlags(cmd *cobra.Command) *choice {
+	cmd.Flags().BoolVarP(&p.yes, "yes", "y", false, "do not ask before services of a running cluster are restarted, or machines are taken out of it")
 	p.skipFlag(cmd)
 	p.missingFlag(cmd)
 	return p.runFlags(cmd)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -53,7 +54,7 @@ upgrade stops there. Run it again to continue, or go back: kubexm upgrade rollba
 	}
 	to := p.toFlag(cmd)
 	p.onlyFlag(cmd)
-	format := p.createFlags(cmd)
+	format := p.changeFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return p.upgrade(cmd, format.value, "spec.kubernetes.version", kubernetesOf(*to))
 	}
@@ -98,7 +99,7 @@ func (p *program) upgradePartCommand(name, what, field, like, long string) *cobr
 	}
 	to := cmd.Flags().String("to", "", "`version`, like "+like)
 	_ = cmd.MarkFlagRequired("to")
-	format := p.createFlags(cmd)
+	format := p.changeFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return p.upgrade(cmd, format.value, field, "v"+strings.TrimPrefix(*to, "v"))
 	}
@@ -118,7 +119,7 @@ version; else it keeps the new one, with which older versions of Kubernetes work
 		Example: `  kubexm upgrade rollback --name prod
   kubexm upgrade rollback --name prod --dry-run`,
 	}
-	format := p.createFlags(cmd)
+	format := p.changeFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return p.operate(cmd, format.value, p.app.RollBack) }
 	return p.ofCluster(cmd)
 }
@@ -142,17 +143,18 @@ Nothing is changed. The exit code is 3 when a check finds an error.`,
 	p.keysFlag(cmd)
 	diff := cmd.Flags().Bool("diff", false, "show what would change on each machine")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		u, err := p.app.PlanUpgrade(cmd.Context(), p.request, p.observer(), map[string]string{"spec.kubernetes.version": kubernetesOf(*to)})
-		if err != nil {
-			return err
+		u, found := p.app.PlanUpgrade(cmd.Context(), p.request, p.observer(), map[string]string{"spec.kubernetes.version": kubernetesOf(*to)})
+		if u == nil {
+			return found
 		}
 		if format.value == "json" {
-			return p.print("json", u)
+			return cmp.Or(p.print("json", u), found)
 		}
-		if err := writeUpgrade(p.out, u); err != nil {
-			return err
+		err := writeUpgrade(p.out, u)
+		if err == nil && u.First != nil {
+			err = p.writeProposal(p.out, u.First, *diff)
 		}
-		return p.writeProposal(p.out, u.First, *diff)
+		return cmp.Or(err, found)
 	}
 	return cmd
 }
@@ -201,7 +203,11 @@ func writeUpgrade(to io.Writer, u *app.Upgrading) error {
 		fmt.Fprintln(w)
 	}
 	if len(u.Drained) > 0 {
-		fmt.Fprintf(w, "Drained, one after the other: %s.\n", human.Names(u.Drained, 20))
+		how := "one after the other"
+		if u.AtATime > 1 {
+			how = fmt.Sprintf("the first alone, then up to %d workers at a time", u.AtATime)
+		}
+		fmt.Fprintf(w, "Drained, %s: %s.\n", how, human.Names(u.Drained, 20))
 	}
 	if u.Lasts > 0 {
 		fmt.Fprintf(w, "Takes about %s, by the last upgrade.\n", human.Duration(u.Lasts))
@@ -209,10 +215,13 @@ func writeUpgrade(to io.Writer, u *app.Upgrading) error {
 	if u.Snapshot != "" {
 		fmt.Fprintf(w, "A snapshot of etcd is taken first: %s.\n", u.Snapshot)
 	}
-	if len(u.Path) > 0 {
-		fmt.Fprintf(w, "To go back by one minor version: %s.\n\n", u.Back)
+	switch {
+	case u.Back != "":
+		fmt.Fprintf(w, "To go back to Kubernetes %s: %s.\n\n", u.BackTo, u.Back)
+	case len(u.Path) > 0:
+		fmt.Fprintf(w, "There is no way back to another version of Kubernetes.\n\n")
 	}
-	if len(u.Path) > 1 {
+	if len(u.Path) > 1 && u.First != nil {
 		fmt.Fprintf(w, "The first of %d runs:\n\n", len(u.Path))
 	}
 	return w.Flush()

@@ -24,7 +24,7 @@ func TestUpgradePlan(t *testing.T) {
 			Fetched: []app.Fetching{
 				{Items: []resource.Stock{image("kube-apiserver:v1.36.4", 28<<20), image("kube-proxy:v1.36.4", -1)}, Bytes: 28 << 20}, {},
 			},
-			Drained: []string{"node1", "node2"}, Snapshot: ".kubexm/prod/snapshots/a.db", Lasts: 370 * time.Second, Back: "kubexm upgrade rollback --name prod",
+			Drained: []string{"node1", "node2"}, Snapshot: ".kubexm/prod/snapshots/a.db", Lasts: 370 * time.Second, Back: "kubexm upgrade rollback --name prod", BackTo: "v1.36.4", AtATime: 2,
 		},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {

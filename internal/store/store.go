@@ -92,6 +92,7 @@ type Run struct {
 	Ended    *time.Time     `json:"ended,omitempty"`   // nil: running, or cut off
 	Result   string         `json:"result,omitempty"`  // ok, failed, interrupted; not in the record: running, cut off
 	Missing  []string       `json:"missing,omitempty"` // hosts that could not be reached and were left out
+	Partial  bool           `json:"partial,omitempty"` // nodes may have kept their kubelets: the release is one on the way to another, or back, or only some were to get theirs
 	Summary  engine.Summary `json:"summary"`
 	Error    string         `json:"error,omitempty"`
 }

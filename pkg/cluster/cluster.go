@@ -42,6 +42,7 @@ type Cluster struct {
 	Moving   []string        // hosts that get another address without leaving the cluster
 	Complete bool            // it was once made to its end
 	Passing  bool            // the release is one on the way to another
+	Back     bool            // the cluster goes back: kubelets that are older already stay
 	Only     []string        // nodes that may get another kubelet; empty: all
 	Forced   bool            // hosts that leave go although pods or data on them are lost
 

@@ -29,10 +29,10 @@ func (c *Cluster) HoldsNodes() bool {
 	return true
 }
 
-// Holds reports whether a node keeps its kubelet in this run, as only others are to get another one. A kubelet that would be too old for the API servers goes along.
+// Holds reports whether a node keeps its kubelet in this run, as only others are to get another one, or as the cluster goes back. A kubelet that would be too old for the API servers goes along.
 func (c *Cluster) Holds(host string) bool {
 	is := config.Minor(c.Observed.Nodes[host].Version)
-	return len(c.Only) > 0 && !slices.Contains(c.Only, host) && is < c.Minor() && is >= c.Minor()-skew && !c.FactsOf(host).Drained
+	return (c.Back || len(c.Only) > 0 && !slices.Contains(c.Only, host)) && is < c.Minor() && is >= c.Minor()-skew && !c.FactsOf(host).Drained
 }
 
 // GoesBack reports whether a part of the cluster runs a newer minor version of Kubernetes than it is to run. Kubelets then go before API servers, as they may

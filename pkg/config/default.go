@@ -63,13 +63,16 @@ func Default(c *v1alpha1.Cluster) {
 func defaultVersions(s *v1alpha1.Spec) {
 	s.Kubernetes.Version = withV(cmp.Or(s.Kubernetes.Version, DefaultKubernetes()))
 	if s.Etcd.Type != v1alpha1.TypeExternal {
-		s.Etcd.Version = withV(cmp.Or(s.Etcd.Version, etcdFor(s)))
+		s.Etcd.Version = withV(cmp.Or(s.Etcd.Version, EtcdFor(s, s.Kubernetes.Version)))
 	}
 }
 
-// etcdFor is the version of etcd that goes with that of Kubernetes.
-func etcdFor(s *v1alpha1.Spec) string {
-	v := VersionsFor(s.Kubernetes.Version)
+// EtcdFor is the version of etcd that a cluster has with a version of Kubernetes, if none is written; empty: kubexm runs none.
+func EtcdFor(s *v1alpha1.Spec, kubernetes string) string {
+	if s.Etcd.Type == v1alpha1.TypeExternal {
+		return ""
+	}
+	v := VersionsFor(kubernetes)
 	if s.Etcd.Type == v1alpha1.TypeKubeadm {
 		return v.EtcdImage
 	}

@@ -18,6 +18,7 @@ type gate struct {
 
 var gates = []gate{
 	{path: "spec.etcd.version", value: before(func(s *v1alpha1.Spec) *string { return &s.Etcd.Version }, MinEtcd), msg: "Kubernetes needs etcd " + MinEtcd + " or newer"},
+	{path: "spec.etcd.version", value: etcdWithdrawn, msg: "this release is never to be used: take v3.7.1, or a newer one"},
 	{path: "spec.etcd.version", warning: true, value: etcdAhead, msg: "newer than the etcd tested with this Kubernetes"},
 	{
 		from: "v1.35.0", path: "spec.kubernetes.proxyMode", warning: true, value: proxyMode(v1alpha1.ProxyIPVS),
@@ -45,6 +46,10 @@ func before(field func(*v1alpha1.Spec) *string, v string) func(*v1alpha1.Spec) (
 
 func etcdAhead(s *v1alpha1.Spec) (string, bool) {
 	return s.Etcd.Version, Minor(s.Etcd.Version) > Minor(VersionsFor(s.Kubernetes.Version).Etcd)
+}
+
+func etcdWithdrawn(s *v1alpha1.Spec) (string, bool) {
+	return s.Etcd.Version, Same(s.Etcd.Version, "v3.7.0")
 }
 
 func proxyMode(mode string) func(*v1alpha1.Spec) (string, bool) {

@@ -37,7 +37,7 @@ func Stay(c *v1alpha1.Cluster, has Release) bool {
 	}
 	s.Kubernetes.Version = has.Kubernetes
 	if c.Origin.Lines["spec.etcd.version"] == 0 && s.Etcd.Type != v1alpha1.TypeExternal {
-		s.Etcd.Version = newer(has.Etcd, etcdFor(s))
+		s.Etcd.Version = newer(has.Etcd, EtcdFor(s, s.Kubernetes.Version))
 	}
 	return true
 }
@@ -77,10 +77,13 @@ func Path(was, is Release) (path []Release) {
 	return path
 }
 
-// minorsTo are the versions of Kubernetes on the way to one, that one included: of each minor version in between the newest that is known.
+// minorsTo are the versions of Kubernetes on the way to one, that one included: of each minor version in between the newest that is known; those of which none
+// is are left out.
 func minorsTo(was, is string) (all []string) {
-	for m := Minor(was) + 1; m < Minor(is); m++ {
-		all = append(all, VersionsFor(fmt.Sprintf("v1.%d.0", m)).Kubernetes)
+	for _, v := range versions {
+		if m := Minor(v.Kubernetes); Minor(was) < m && m < Minor(is) {
+			all = append(all, v.Kubernetes)
+		}
 	}
 	return append(all, is)
 }

@@ -89,6 +89,7 @@ type Look struct {
 	Hosts   map[string]*runner.Runner // that are connected
 	Skip    []string                  // checks that are left out
 	Offline bool                      // nothing is to be fetched
+	Later   []*cluster.Cluster        // the cluster as later runs of the same upgrade are to make it: what they need must be there, too
 	To      int                       // minor version of Kubernetes at the end of the way, if that is a newer one than the cluster's; else 0
 	Onward  bool                      // the upgrade was begun by a run that did not end well, or is the way back from one: what is found does not stop it
 	Which   string                    // flags that name the cluster, and
@@ -131,8 +132,16 @@ func (l *Look) Findings(ctx context.Context) ([]Finding, error) {
 // store finds what the store lacks where nothing is to be fetched.
 func (l *Look) store(ctx context.Context) []Finding {
 	var missing []string
-	items := cluster.Needs(l.Cluster)
-	err := l.Cluster.Err()
+	all, which, versions := append([]*cluster.Cluster{l.Cluster}, l.Later...), l.Which, []string{}
+	items := cluster.Needs(all...)
+	var err error
+	for _, c := range all {
+		err = cmp.Or(err, c.Err())
+		versions = append(versions, c.Spec.Kubernetes.Version)
+	}
+	if versions = slices.Compact(versions); len(versions) > 1 {
+		which = " --k8s " + strings.Join(versions, ",")
+	}
 	if err != nil {
 		err = fmt.Errorf("finding out what cluster %s needs: %w", l.Cluster.Name, err)
 	} else {
@@ -146,7 +155,7 @@ func (l *Look) store(ctx context.Context) []Finding {
 	}
 	found := Finding{
 		Host: plan.Control, Check: Store, Severity: SeverityError, Needed: "everything that the cluster needs, as nothing is downloaded",
-		Fix: "on a machine with internet: kubexm download" + l.Which + l.systems() + " --export; copy its file here, then: kubexm import FILE" + l.Where,
+		Fix: "on a machine with internet: kubexm download" + which + l.systems() + " --export; copy its file here, then: kubexm import FILE" + l.Where,
 	}
 	switch {
 	case err != nil:

@@ -111,7 +111,7 @@ func upgradeHealth(_ context.Context, l *Look) (found []Finding, _ error) {
 	fresh, _ := c.SplitMasters()
 	for _, a := range c.Observed.API {
 		_, node := c.Observed.Nodes[a.Host]
-		if a.Err != "" && !slices.Contains(c.Leaving(), a.Host) && (node || !slices.Contains(fresh, a.Host)) {
+		if a.Err != "" && !slices.Contains(slices.Concat(c.Missing(), c.Leaving()), a.Host) && (node || !slices.Contains(fresh, a.Host)) {
 			found = append(found, Finding{Host: a.Host, Found: "kube-apiserver is not ready: " + a.Err, Needed: "API servers that are all ready", Fix: logs("kube-apiserver", c.Kubeadm())})
 		}
 	}

@@ -21,10 +21,22 @@ import (
 // puts on a host, and those of packages that it uses.
 func programs() map[string]Command {
 	return map[string]Command{
-		"ctr": ctr, "crictl": crictl, "kubeadm": kubeadm, "nft": nft, "ipvsadm": ipvsadm,
+		"ctr": ctr, "crictl": crictl, "kubeadm": kubeadm, "kubelet": kubelet, "nft": nft, "ipvsadm": ipvsadm,
 		"iptables-save": rulesSave, "ip6tables-save": rulesSave, "iptables-restore": rulesRestore, "ip6tables-restore": rulesRestore,
 	}
 }
+
+// kubelet tells the version that its file has.
+func kubelet(c *Call) int {
+	if len(c.Args) != 2 || c.Args[1] != "--version" {
+		return c.Unknown()
+	}
+	text, _ := c.Get("/usr/local/bin/kubelet")
+	fmt.Fprintln(c.Stdout, "Kubernetes "+kubeletVersion.FindString(text))
+	return 0
+}
+
+var kubeletVersion = regexp.MustCompile(`v\d+\.\d+\.\d+`)
 
 // kubeadm makes and removes the files that the real one makes and removes.
 func kubeadm(c *Call) int {

@@ -232,6 +232,9 @@ var searched = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/
 // command finds what a name or a path runs; nil, when known: it is not there.
 func (h *Host) command(name string) (run Command, known bool) {
 	base := path.Base(name)
+	if i, err := h.fs.stat(name, false); err == nil && i.link != "" && strings.HasPrefix(name, "/proc/") { // what a process runs
+		base = path.Base(i.link)
+	}
 	h.mu.Lock()
 	run, known = h.Commands[base]
 	program, isProgram := h.Programs[base]
