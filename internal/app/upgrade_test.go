@@ -29,11 +29,21 @@ func kubernetesOf(minor string) string {
 	return "kubernetes: {version: " + config.VersionsFor("v1."+minor+".0").Kubernetes + "}"
 }
 
-// TestUpgrade brings clusters to newer releases, one and three minor versions away, and one back.
+// ways lead to newer releases, one and three minor versions away, and one back.
+var ways = [][]string{{"34", "37"}, {"36", "37", "36"}, {"36", "37"}}
+
+// TestUpgrade goes one of them with each cluster.
 func TestUpgrade(t *testing.T) {
 	racetest.Slow(t)
-	for _, name := range []string{"row1", "row7", "row9", "row18"} {
-		for _, way := range [][]string{{"36", "37"}, {"34", "37"}, {"36", "37", "36"}} {
+	upgrades(t, func(i int) [][]string { return ways[i%len(ways):][:1] })
+}
+
+// TestFaultsUpgrades goes all of them.
+func TestFaultsUpgrades(t *testing.T) { upgrades(t, func(int) [][]string { return ways }) }
+
+func upgrades(t *testing.T, of func(i int) [][]string) {
+	for i, name := range []string{"row1", "row7", "row9", "row18"} {
+		for _, way := range of(i) {
 			t.Run(name+"/"+strings.Join(way, "-"), func(t *testing.T) {
 				t.Parallel()
 				bubble(t, func(t *testing.T) { upgraded(t, name, way) })
