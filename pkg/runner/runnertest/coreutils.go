@@ -349,6 +349,19 @@ func ln(c *Call) int {
 // running matches the program of a process.
 var running = regexp.MustCompile(`^(/proc/[0-9]+/)exe$`)
 
+// exe is the path of what a process runs, and whether another file is there by now; is: p is that of a process.
+func (h *Host) exe(p string) (exe string, replaced, is bool) {
+	m := running.FindStringSubmatch(p)
+	i, err := h.fs.stat(p, false)
+	if m == nil || err != nil {
+		return "", false, false
+	}
+	line, _ := h.Get(m[1] + "cmdline")
+	exe, _, _ = strings.Cut(line, "\x00")
+	now, err := h.fs.stat(exe, true)
+	return exe, err == nil && now.ino != i.ino, true
+}
+
 func readlink(c *Call) int {
 	o, args, ok := c.opts("fe", "")
 	if !ok || len(args) != 1 {
@@ -357,17 +370,14 @@ func readlink(c *Call) int {
 	if o["f"]+o["e"] != "" {
 		return c.Unknown()
 	}
-	p := c.path(args[0])
-	i, err := c.fs.stat(p, false)
-	if m := running.FindStringSubmatch(p); m != nil && err == nil {
-		line, _ := c.Get(m[1] + "cmdline")
-		exe, _, _ := strings.Cut(line, "\x00")
-		if now, err := c.fs.stat(exe, true); err == nil && now.ino != i.ino {
+	if exe, replaced, is := c.exe(c.path(args[0])); is {
+		if replaced {
 			exe += " (deleted)"
 		}
 		c.Printf("%s\n", exe)
 		return 0
 	}
+	i, err := c.fs.stat(c.path(args[0]), false)
 	if err != nil || i.link == "" {
 		return 1
 	}

@@ -232,8 +232,8 @@ var searched = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/
 // command finds what a name or a path runs; nil, when known: it is not there.
 func (h *Host) command(name string) (run Command, known bool) {
 	base := path.Base(name)
-	if i, err := h.fs.stat(name, false); err == nil && i.link != "" && strings.HasPrefix(name, "/proc/") { // what a process runs
-		base = path.Base(i.link)
+	if exe, _, is := h.exe(name); is { // what a process runs
+		base = path.Base(exe)
 	}
 	h.mu.Lock()
 	run, known = h.Commands[base]
