@@ -14,7 +14,6 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/kubexm/kubexm/pkg/plugin"
 )
 
 // programs are what files of their name do when they are run: those that kubexm
@@ -469,13 +468,4 @@ func startKubelet(h *Host) error {
 func stopKubelet(h *Host) {
 	h.tend(false)
 	h.Listen(10250, "")
-}
-
-// startContainerd makes containerd's socket.
-func startContainerd(h *Host) error {
-	if !h.fs.exists("/etc/containerd/config.toml") {
-		return errors.New("failed to load TOML: /etc/containerd/config.toml: no such file or directory")
-	}
-	h.put(plugin.Runtimes()[0].Socket, "", 0o660)
-	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,7 +36,7 @@ func TestNoSnapshot(t *testing.T) {
 	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, append(data, sum[:]...), 0o600); err != nil {
+	if err := os.WriteFile(file, slices.Concat(data, sum[:]), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := look(); err != nil {
