@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
-
 )
 
 // programs are what files of their name do when they are run: those that kubexm
