@@ -2,16 +2,19 @@ package observe
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,7 +68,7 @@ for f in /etc/kubernetes/*.conf /var/lib/kube-proxy/*.conf /root/.kube/config; d
 if [ ! -f "$f" ]; then continue; fi
 echo "# $f"
 while read -r name value; do
-case $name in certificate-authority-data:|client-certificate-data:) echo "data $value" ;; esac
+case $name in certificate-authority-data:|client-certificate-data:) echo "$name $value" ;; esac
 done <"$f"
 done`
 
@@ -99,50 +102,33 @@ func (l *look) due() {
 
 // ownCertificates reads those of the control machine: what the authorities there have signed, and the administrator's.
 func (l *look) ownCertificates() {
-	read := func(path string) {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			l.problem("reading the certificates of the control machine: %v", err)
-			return
-		}
-		if !strings.HasSuffix(path, ".crt") {
-			var data []byte
-			for line := range bytes.Lines(text) {
-				if name, value, _ := strings.Cut(strings.TrimSpace(string(line)), ": "); strings.HasSuffix(name, "certificate-data") || strings.HasSuffix(name, "authority-data") {
-					data = append(data, "data "+value+"\n"...)
-				}
-			}
-			text = data
-		}
-		l.found(plan.Control, path, text)
-	}
+	var files []string
 	err := filepath.WalkDir(l.Certs.Dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, ".crt") && d.Type().IsRegular() {
-			read(path)
+			files = append(files, path)
 		}
 		return err
 	})
+	for _, path := range append(files, filepath.Join(l.Dir, cluster.AdminConf)) {
+		text, failed := os.ReadFile(path)
+		if !errors.Is(failed, fs.ErrNotExist) { // the administrator's is made last
+			err = cmp.Or(err, failed)
+		}
+		l.found(plan.Control, path, text)
+	}
 	if err != nil {
 		l.problem("reading the certificates of the control machine: %v", err)
-		return
-	}
-	if admin := filepath.Join(l.Dir, cluster.AdminConf); fileExists(admin) {
-		read(admin)
 	}
 }
 
-func fileExists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
+// embedded matches the certificates in a kubeconfig.
+var embedded = regexp.MustCompile(`(?m)^ *(?:certificate-authority|client-certificate)-data: *"?([^" \r\n]+)`)
 
-// found adds the certificates of a file: PEM, or a kubeconfig's lines of it in base64, each behind "data ".
+// found adds the certificates of a file: PEM, or a kubeconfig.
 func (l *look) found(host, path string, text []byte) {
-	for line := range bytes.Lines(text) {
-		if data, is := bytes.CutPrefix(line, []byte("data ")); is {
-			if decoded, err := base64.StdEncoding.DecodeString(strings.Trim(string(data), "\"' \r\n")); err == nil {
-				l.found(host, path, decoded)
-			}
+	for _, m := range embedded.FindAllSubmatch(text, -1) {
+		if decoded, err := base64.StdEncoding.DecodeString(string(m[1])); err == nil {
+			l.found(host, path, decoded)
 		}
 	}
 	for {
