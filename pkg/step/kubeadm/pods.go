@@ -25,7 +25,7 @@ const (
 	patchesDir  = runner.StateDir + "/patches"
 	manifestDir = runner.ManifestDir
 	madeDir     = runner.StateDir + "/manifests" // the manifests as kubeadm made them
-	savedDir    = madeDir + "/old"               // those of before a change, until its end
+	savedDir    = madeDir + "/old"               // those of before a change, while it is taken back
 
 	// recordPods keeps what kubeadm has just made, to know later what somebody else has changed.
 	recordPods = "mkdir -p " + madeDir + " && for p in etcd kube-apiserver kube-controller-manager kube-scheduler; do f=" + manifestDir + "/$p.yaml; " +
@@ -258,13 +258,12 @@ func (p Pods) inputs() string {
 func (p Pods) renew(ctx context.Context, r *runner.Runner, differ []string) error {
 	want := maps.Clone(p.Digests)
 	maps.Copy(want, p.Behind)
-	var save, stop, renew, wait strings.Builder
+	var stop, renew, wait strings.Builder
 	for _, ph := range phases {
 		_, behind := p.Behind[ph.pod]
 		if !behind && !slices.Contains(differ, ph.pod) {
 			continue
 		}
-		fmt.Fprintf(&save, "save %s\n", ph.pod)
 		if behind {
 			fmt.Fprintf(&stop, "stop %s %s\n", ph.pod, ph.process)
 		}
@@ -281,7 +280,7 @@ func (p Pods) renew(ctx context.Context, r *runner.Runner, differ []string) erro
 	if p.Behind != nil || slices.Contains(differ, apiServer) {
 		detour = "detour\n"
 	}
-	script := "rm -rf $K/old\n" + save.String() + detour + stop.String() + renew.String() + wait.String() + "rm -rf $K/old"
+	script := detour + stop.String() + renew.String() + wait.String() + "rm -rf $K/old"
 	if _, err := r.ChangeWith(ctx, p.inputs()+runner.Script(scripts, "pods"), script); err != nil {
 		for _, pod := range differ {
 			err = fmt.Errorf("%w\n%s", err, lastLog(context.WithoutCancel(ctx), r, pod))

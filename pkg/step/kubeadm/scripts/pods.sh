@@ -54,12 +54,9 @@ renewed() {
   [ -z "$t" ] || [ $((t / 100)) -ge $((k / 1000000)) ]
 }
 
-# save keeps a manifest for back, which puts all those that were saved in place again.
-save() {
-  mkdir -p "$K/old"
-  if [ -e "$K/$1.yaml" ]; then cp -p "$K/$1.yaml" "$K/old/$1.yaml"; elif [ -e "$M/$1.yaml" ]; then cp -p "$M/$1.yaml" "$K/old/$1.yaml"; fi
-}
 place() { cp -p "$1" "$2/.${1##*/}"; mv -f "$2/.${1##*/}" "$2/${1##*/}"; }
+
+# back puts manifests in place again that are in old.
 back() { for f in "$K"/old/*.yaml; do if [ -e "$f" ]; then place "$f" "$K"; place "$f" "$M"; fi; done; rm -rf "$K/old"; }
 
 # until_ waits up to $MINUTES for a command to succeed.
