@@ -122,18 +122,24 @@ func TestLease(t *testing.T) {
 	})
 }
 
+// orphaned is a cluster whose lease a run has that was killed.
+func orphaned(t *testing.T) *world {
+	w := changing(t, "row1")
+	a := w.attempt(t.Context())
+	a.during(a.kill)
+	if _, err := a.create(); err == nil || w.lease() == nil {
+		t.Fatalf("lease %v, %v", w.lease(), err)
+	}
+	return w
+}
+
 // TestLeaseOfKilled goes on after a run that was killed: from its directory, from a copy of it soon and later, and after unlock.
 func TestLeaseOfKilled(t *testing.T) {
 	for _, next := range []string{"here", "elsewhere", "later", "unlocked"} {
 		t.Run(next, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(t *testing.T) {
-				w := changing(t, "row1")
-				a := w.attempt(t.Context())
-				a.during(a.kill)
-				if _, err := a.create(); err == nil || w.lease() == nil {
-					t.Fatalf("lease %v, %v", w.lease(), err)
-				}
+				w := orphaned(t)
 				dir := w.dir
 				if next != "here" {
 					dir = t.TempDir()
@@ -171,12 +177,7 @@ func TestLeaseWaitedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(t *testing.T) {
-				w := changing(t, "row1")
-				a := w.attempt(t.Context())
-				a.during(a.kill)
-				if _, err := a.create(); err == nil || w.lease() == nil {
-					t.Fatalf("lease %v, %v", w.lease(), err)
-				}
+				w := orphaned(t)
 				b := w.attempt(t.Context())
 				b.Workdir = t.TempDir()
 				w.must(os.CopyFS(b.Workdir, os.DirFS(w.dir)))

@@ -49,12 +49,7 @@ type Running struct {
 
 // PlanUpgrade looks what an upgrade would do, and makes all its checks. Nothing is changed. Where a check finds an error, both are returned.
 func (a *App) PlanUpgrade(ctx context.Context, r Request, o Observer, set map[string]string) (*Upgrading, error) {
-	r, err := a.upgrading(r, o, set)
-	if err != nil {
-		return nil, err
-	}
-	r.DryRun = true
-	w, turns, err := a.beginApply(ctx, r, o)
+	w, r, turns, err := a.beginLook(ctx, r, o, set)
 	if err != nil {
 		return nil, err
 	}
@@ -100,6 +95,17 @@ func (a *App) PlanUpgrade(ctx context.Context, r Request, o Observer, set map[st
 		return nil, cmp.Or(found, err)
 	}
 	return u, found
+}
+
+// beginLook begins to look at an upgrade, of which nothing is done.
+func (a *App) beginLook(ctx context.Context, r Request, o Observer, set map[string]string) (*work, Request, []turn, error) {
+	r, err := a.upgrading(r, o, set)
+	if err != nil {
+		return nil, r, nil, err
+	}
+	r.DryRun = true
+	w, turns, err := a.beginApply(ctx, r, o)
+	return w, r, turns, err
 }
 
 // upgradingNodes tells what becomes of nodes, and what all runs need.

@@ -28,12 +28,7 @@ func (w *work) configurations(turns []turn) (all []*v1alpha1.Cluster, err error)
 
 // Prefetch finds out what an upgrade needs of the store, for all of its runs, as NewDownload does. No host is asked.
 func (a *App) Prefetch(ctx context.Context, r Request, o Observer, set map[string]string) (*Download, error) {
-	r, err := a.upgrading(r, o, set)
-	if err != nil {
-		return nil, err
-	}
-	r.DryRun = true
-	w, turns, err := a.beginApply(ctx, r, o)
+	w, _, turns, err := a.beginLook(ctx, r, o, set)
 	if err != nil {
 		return nil, err
 	}
