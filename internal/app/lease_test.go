@@ -254,6 +254,7 @@ func TestLeaseOutlivesAPI(t *testing.T) {
 
 // TestLeaseOfBroken works on a cluster of which no API server answers: the run goes on, takes the lease once one does, and keeps another out from then on.
 func TestLeaseOfBroken(t *testing.T) {
+	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := changing(t, "row1")
 		w.down(w.hosts["node1"])

@@ -257,6 +257,7 @@ func systemKilled(t *testing.T, name string, m int) {
 
 // TestSystemRefused does not begin where the cluster is not what its configuration says, where pods cannot move, or where nobody agrees.
 func TestSystemRefused(t *testing.T) {
+	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "row2"), "")
 		refused := func(want string) {

@@ -188,6 +188,7 @@ func (a *attempt) secured(t *testing.T) {
 
 // TestBackByEdit refuses what an older version cannot read.
 func TestBackByEdit(t *testing.T) {
+	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "row9"), "")
 		_, err := w.attempt(t.Context()).create()
