@@ -52,6 +52,12 @@ func (d *database) fail(doing string, err error) error {
 	return fault.Advise(durable.Advise(fmt.Errorf("%s: %w", doing, err)), advice)
 }
 
+// busy reports whether another process has the file to itself.
+func busy(err error) bool {
+	e, ok := errors.AsType[*sqlite.Error](err)
+	return ok && e.Code()&0xff == codeBusy
+}
+
 // cause finds out why the file cannot be written: SQLite does not pass on what the kernel said.
 func (d *database) cause() error {
 	for _, path := range []string{d.dir, d.path} {

@@ -87,7 +87,13 @@ func (d *database) connect(noSync bool) error {
 	if d.read, err = connection(d.path, 4, "deferred", "query_only(1)"); err != nil {
 		return err
 	}
-	return d.migrate()
+	// SQLite does not wait for others where it would first turn a new file to the log, or a file back that its last user
+	// is closing (https://www.sqlite.org/wal.html#sometimes_queries_return_sqlite_busy_in_wal_mode).
+	for since := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		if err = d.migrate(); !busy(err) || time.Since(since) > busyTimeout {
+			return err
+		}
+	}
 }
 
 // make makes an empty file for its owner alone where there is none. It is not opened by its name: to close any descriptor
@@ -164,8 +170,9 @@ func (d *database) version(db interface {
 },
 ) (version int, err error) {
 	var id, tables int
-	err = errors.Join(db.QueryRow("PRAGMA user_version").Scan(&version), db.QueryRow("PRAGMA application_id").Scan(&id),
-		db.QueryRow("SELECT count(*) FROM sqlite_schema").Scan(&tables))
+	// One statement, for another process may be making the tables.
+	err = db.QueryRow("SELECT user_version, application_id, (SELECT count(*) FROM sqlite_schema) FROM pragma_user_version, pragma_application_id").
+		Scan(&version, &id, &tables)
 	switch {
 	case err != nil:
 	case tables > 0 && id != application:
