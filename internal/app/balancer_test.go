@@ -9,7 +9,6 @@ import (
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/util/fault"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestSharedBalancers makes a cluster whose load balancers, or whose virtual address,
@@ -65,7 +64,6 @@ func TestSharedBalancers(t *testing.T) {
 
 // TestOwnBalancerPort changes the port of a cluster behind a load balancer of the user's: nothing else is touched until that listens there.
 func TestOwnBalancerPort(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		was := edited(t, row(t, "row7"), "loadBalancer: {mode: external, external: {type: external}, vip: "+vip+"}")
 		w := newWorld(t, was, "")
@@ -103,7 +101,6 @@ func TestFaultsVirtualAddress(t *testing.T) {
 
 // TestVirtualAddress does so with kube-vip.
 func TestVirtualAddress(t *testing.T) {
-	racetest.Slow(t)
 	exchanged(t, []string{"row15"})
 }
 

@@ -16,12 +16,10 @@ import (
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/util/fault"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestBuild builds without a host, twice, and installs what was built and nothing else.
 func TestBuild(t *testing.T) {
-	racetest.Slow(t)
 	for _, name := range []string{"row1", "row2", "row7", "row21", "registry"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -8,12 +8,10 @@ import (
 
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/util/golden"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestCertificates lists those of a cluster that is new, and of one that nobody has looked after for most of a year, or longer.
 func TestCertificates(t *testing.T) {
-	racetest.Slow(t)
 	for _, name := range []string{"row1", "row2"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

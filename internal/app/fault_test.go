@@ -185,7 +185,6 @@ func killedAtNode(t *testing.T, names []string, most int) {
 // TestKilledInScript kills kubexm while a host runs a script: the script goes on
 // with half of its input, or ends with nobody there to hear it.
 func TestKilledInScript(t *testing.T) {
-	racetest.Slow(t)
 	eachMoment(t, faulty(), 2, func(e ending) int { return e.scripts - 1 }, func(t *testing.T, w *world, e ending, m int) {
 		a := w.attempt(t.Context())
 		kill := &runnertest.Kill{After: int64(m), Then: a.cut}
@@ -207,7 +206,6 @@ func TestKilledInScript(t *testing.T) {
 // TestPowerCut cuts a host's power in the middle of a script; the run ends as far
 // as it can without that host, the host boots, and the run is resumed.
 func TestPowerCut(t *testing.T) {
-	racetest.Slow(t)
 	eachMoment(t, faulty(), 2, func(e ending) int { return e.commands["node1"] + e.commands["node2"] }, func(t *testing.T, w *world, e ending, m int) {
 		host := "node1"
 		if m > e.commands[host] {
@@ -234,7 +232,6 @@ func TestPowerCut(t *testing.T) {
 // TestDeleteKilled kills kubexm, or a host's power, while a cluster is deleted, and
 // deletes it again.
 func TestDeleteKilled(t *testing.T) {
-	racetest.Slow(t)
 	for _, name := range faulty() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -272,7 +269,6 @@ func deleteKilled(t *testing.T, w *world, m int) {
 
 // TestLostOnce lets one command fail for a passing reason, before or after it has run.
 func TestLostOnce(t *testing.T) {
-	racetest.Slow(t)
 	eachMoment(t, faulty(), 2, func(e ending) int { return 2 * e.scripts }, func(t *testing.T, w *world, e ending, m int) {
 		a := w.attempt(t.Context())
 		var n atomic.Int64

@@ -12,7 +12,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/observe"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // errDeclined is somebody who is asked and says no.
@@ -20,7 +19,6 @@ var errDeclined = errors.New("no")
 
 // TestFormerOfOthers lets a lone master move together with machines that are not known: nothing is changed on them before they are found fit and the question is answered.
 func TestFormerOfOthers(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		const address = "10.0.0.61"
 		config := joinedBy(row(t, "row2"), "node5 worker")
@@ -55,7 +53,6 @@ func TestFormerOfOthers(t *testing.T) {
 
 // TestFormerWithBroken moves two of three masters, on one of which no API server starts: the others go on without it.
 func TestFormerWithBroken(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		config := row(t, "row9")
 		w := newWorld(t, config, "")
@@ -102,7 +99,6 @@ func TestFormerWithBroken(t *testing.T) {
 
 // TestFormerWithFresh moves a lone master and adds a worker, in one apply.
 func TestFormerWithFresh(t *testing.T) {
-	racetest.Slow(t)
 	for _, name := range []string{"row1", "row2"} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -125,7 +121,6 @@ func TestFormerWithFresh(t *testing.T) {
 // TestFormerCounted moves hosts of the control plane. Their former addresses come back where, without these, no API server would be left, or too few of the
 // members that etcd has: neither those that join count, nor masters that have no member.
 func TestFormerCounted(t *testing.T) {
-	racetest.Slow(t)
 	elsewhere := joinedBy(row(t, "etcd-elsewhere"), "node5 etcd", "node6 etcd")
 	for name, c := range map[string]struct {
 		was, is string

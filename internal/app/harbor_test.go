@@ -11,12 +11,10 @@ import (
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
 	"github.com/kubexm/kubexm/pkg/util/golden"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestHarbor has nodes take their images from Harbor, and looks into that.
 func TestHarbor(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "harbor"), "")
 		w.hosts["node4"].Machine = "aarch64"
@@ -65,7 +63,6 @@ func TestHarbor(t *testing.T) {
 
 // TestHarborChanges gives Harbor another version, then another certificate, and takes it from a machine with a Docker of others.
 func TestHarborChanges(t *testing.T) {
-	racetest.Slow(t)
 	u := resourcetest.New()
 	defer u.Close()
 	bubble(t, func(t *testing.T) {

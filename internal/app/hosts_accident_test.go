@@ -10,7 +10,6 @@ import (
 
 	kubexm "github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // accident is what befalls a host of a cluster, whose configuration it is that of before and of afterwards.
@@ -121,7 +120,6 @@ var accidents = map[string]func(*accident){
 
 // TestAccidents lets each accident befall a host of a cluster, and kills kubexm meanwhile.
 func TestAccidents(t *testing.T) {
-	racetest.Slow(t)
 	accidental(t, 1, false)
 }
 

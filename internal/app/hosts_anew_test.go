@@ -5,12 +5,10 @@ import (
 	"testing"
 
 	"github.com/kubexm/kubexm/pkg/engine"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestLeavesBirth takes a host off a cluster whose first run did not come to its end: it is cleaned by the run that makes the cluster.
 func TestLeavesBirth(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "row2"), "")
 		before := w.hosts["node3"].Snapshot()

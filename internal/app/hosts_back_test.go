@@ -7,12 +7,10 @@ import (
 
 	kubexm "github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/util/fault"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestUncleaned gives up machines that come back with all that they had, and are put into the configuration again, or cleaned before.
 func TestUncleaned(t *testing.T) {
-	racetest.Slow(t)
 	for i, is := range [][2]string{{"row2", "node4"}, {"row7", "node1"}, {"row9", "node3"}, {"row22", "node3"}} {
 		back(t, is[0], is[1], i%2 == 0)
 	}
@@ -68,7 +66,6 @@ func uncleaned(t *testing.T, name, host string, delete bool) {
 
 // TestUncleanedInPlace brings back a machine whose place another one has taken. It is refused until it is deleted, and the other one is kept out then.
 func TestUncleanedInPlace(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		config := joinedBy(row(t, "row9"), "node5 worker")
 		w := newWorld(t, config, "")
@@ -106,7 +103,6 @@ func TestUncleanedInPlace(t *testing.T) {
 
 // TestTakenBack takes back the deletion of hosts which a disruption budget has stopped: they stay what they are, and get pods again.
 func TestTakenBack(t *testing.T) {
-	racetest.Slow(t)
 	for _, name := range []string{"row7", "row9", "etcd-elsewhere"} {
 		for _, host := range []string{"node1", "node4"} {
 			if name == "etcd-elsewhere" && host == "node1" {

@@ -5,12 +5,10 @@ import (
 	"testing"
 
 	"github.com/kubexm/kubexm/pkg/etcd/etcdtest"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestSilentEtcd lets two members join one that does not answer: whether they are to join it, or to begin with it, is not guessed.
 func TestSilentEtcd(t *testing.T) {
-	racetest.Slow(t)
 	for name, make := range map[string]func(*attempt) error{
 		"apply":  func(a *attempt) error { _, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil); return err },
 		"create": func(a *attempt) error { _, err := a.create(); return err },
@@ -45,7 +43,6 @@ func TestSilentEtcd(t *testing.T) {
 
 // TestSilentEtcdElsewhere lets a member join one that has stopped, on a host that is to have none any more.
 func TestSilentEtcdElsewhere(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		was := alone(row(t, "row9"))
 		w, _ := between(t, [2]string{was, joinedBy(roles(was, "node1", "master"), "node5 etcd")})

@@ -8,12 +8,10 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestKilledMoves kills kubexm at a node of a move, and lets it go on.
 func TestKilledMoves(t *testing.T) {
-	racetest.Slow(t)
 	eachMove(t, []string{"row7/another first master", "row9/one master", "row9/a worker for a master"}, killedMove(1))
 }
 
@@ -27,7 +25,6 @@ func TestFaultsKilledMoves(t *testing.T) {
 
 // TestCutMoves takes the power from a machine in the middle of a script of a move. It boots, and kubexm goes on.
 func TestCutMoves(t *testing.T) {
-	racetest.Slow(t)
 	eachMove(t, []string{"row9/another first master"}, cutMove(1))
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/kubexm/kubexm/internal/store"
 	kubexm "github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/engine"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // machineID is that of the nth fresh machine.
@@ -25,7 +24,6 @@ func (w *world) removes(force bool, hosts ...string) (*attempt, error) {
 
 // TestLostBefore has a host leave the cluster whose name was that of a machine which was given up, and kills kubexm meanwhile.
 func TestLostBefore(t *testing.T) {
-	racetest.Slow(t)
 	for name, hosts := range map[string][]string{"row4": {"node4"}, "row9": {"node4", "node3"}} {
 		for _, host := range hosts {
 			t.Run(name+"/"+host, func(t *testing.T) { bubble(t, func(t *testing.T) { lostBefore(t, name, host) }) })
@@ -66,7 +64,6 @@ func lostBefore(t *testing.T, name, host string) {
 
 // TestReplacedTwice lets fresh machines take the place of one that burnt, one after the other: all are kept out.
 func TestReplacedTwice(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "row4"), "")
 		_, err := w.attempt(t.Context()).create()
@@ -113,7 +110,6 @@ func TestReplacedTwice(t *testing.T) {
 
 // TestFenceOfSilent brings back the only API server of a cluster that keeps a lost machine out.
 func TestFenceOfSilent(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, joinedBy(row(t, "row1"), "node5 worker"), "")
 		_, err := w.attempt(t.Context()).create()
@@ -129,7 +125,6 @@ func TestFenceOfSilent(t *testing.T) {
 
 // TestLostCleaned cleans a machine that was given up, once it is back: it is kept out no more.
 func TestLostCleaned(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "row4"), "")
 		_, err := w.attempt(t.Context()).create()

@@ -7,14 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestRandomMoves lets hosts come and go at random, one after the other and several at a time. Each cluster is then as if it had been made so,
 // and hosts that left are as they were before.
 func TestRandomMoves(t *testing.T) {
-	racetest.Slow(t)
 	randomMoves(t, 1, false, "row7", "row9")
 }
 

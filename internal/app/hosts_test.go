@@ -17,7 +17,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/etcd/etcdtest"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // without is a configuration without hosts.
@@ -84,7 +83,6 @@ func moves(name, config string) map[string][2]string {
 // TestMoves adds hosts to clusters that run, and takes them away. Each cluster is then as if it had been made so, and hosts that left are as
 // they were before.
 func TestMoves(t *testing.T) {
-	racetest.Slow(t)
 	eachMove(t, []string{"row7/two masters", "row9/one master", "row21/a load balancer", "row21/a worker for a master", "etcd-elsewhere/members elsewhere"}, moved)
 }
 
@@ -229,7 +227,6 @@ func (w *world) reach(h *runnertest.Host) {
 
 // TestLost gives up machines that are gone, and lets others take their names.
 func TestLost(t *testing.T) {
-	racetest.Slow(t)
 	for _, name := range []string{"row7", "row9"} {
 		for _, host := range []string{"node1", "node3", "node4"} {
 			t.Run(name+"/"+host, func(t *testing.T) {
@@ -278,7 +275,6 @@ func lost(t *testing.T, name, host string) {
 
 // TestReplaced lets fresh machines take the place of those that burnt.
 func TestReplaced(t *testing.T) {
-	racetest.Slow(t)
 	for _, name := range []string{"row7", "row9", "row22"} {
 		for _, host := range []string{"node1", "node3", "node4"} {
 			t.Run(name+"/"+host, func(t *testing.T) {
@@ -333,7 +329,6 @@ func (w *world) moveTo(host, address string) {
 
 // TestReaddressed moves machines to other addresses, and checks that the cluster is as if they had always been there.
 func TestReaddressed(t *testing.T) {
-	racetest.Slow(t)
 	for _, name := range []string{"row1", "row2", "row7", "row9", "row21"} {
 		for _, host := range []string{"node1", "node2", "node4", "lb1"} {
 			if !hostsOf(row(t, name))[host] {
@@ -361,7 +356,6 @@ func (w *world) formerKept() (n int) {
 
 // TestMixedUp gives two machines the addresses of each other in the configuration: neither is taken for the other.
 func TestMixedUp(t *testing.T) {
-	racetest.Slow(t)
 	for _, pair := range [][2]string{{"node4", "node5"}, {"node2", "node3"}, {"node2", "node4"}} {
 		bubble(t, func(t *testing.T) {
 			one, other := pair[0], pair[1]
@@ -386,7 +380,6 @@ func TestMixedUp(t *testing.T) {
 
 // TestKilledReaddressed kills kubexm meanwhile, and lets it go on.
 func TestKilledReaddressed(t *testing.T) {
-	racetest.Slow(t)
 	killedReaddressed(t, 1)
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/step"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // unseen takes all hosts of a cluster away.
@@ -59,7 +58,6 @@ var identityTroubles = map[string]trouble{
 
 // TestPlanningWritesNoKeys plans a cluster that was never made: nothing is left behind, and nothing hinders the next plan.
 func TestPlanningWritesNoKeys(t *testing.T) {
-	racetest.Slow(t)
 	for _, name := range []string{"row1", "row3", "row22-kubexm"} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -124,7 +122,6 @@ func TestPlanTellsNoDigest(t *testing.T) {
 // TestIdentity has a cluster known by its ID on its hosts and in its API, and one that was made before there were IDs
 // keep what its hosts know.
 func TestIdentity(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "row1"), "")
 		_, err := w.attempt(t.Context()).create()

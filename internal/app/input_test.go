@@ -20,7 +20,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/golden"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // told is all that a user is told of an error, without what changes from test to test.
@@ -390,7 +389,6 @@ var troubles = map[string]trouble{
 }
 
 func TestTroubles(t *testing.T) {
-	racetest.Slow(t)
 	all := maps.Clone(troubles)
 	maps.Copy(all, keyTroubles)
 	maps.Copy(all, identityTroubles)

@@ -18,7 +18,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/fault"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // lease is that of kubexm in the cluster; nil: there is none.
@@ -76,7 +75,6 @@ func (a *attempt) only(hosts ...string) {
 
 // TestLease deletes from a copy of the work directory that reaches another master only, while a run is at work without that one.
 func TestLease(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := changing(t, "row4")
 		copied := t.TempDir()
@@ -172,7 +170,6 @@ func TestLeaseOfKilled(t *testing.T) {
 
 // TestLeaseWaitedFor exchanges a machine while a run from elsewhere waits for the lease of one that was killed: what was seen before does not count.
 func TestLeaseWaitedFor(t *testing.T) {
-	racetest.Slow(t)
 	for name, run := range map[string]func(*attempt) (*app.Result, error){"create": (*attempt).create, "delete": (*attempt).delete} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -254,7 +251,6 @@ func TestLeaseOutlivesAPI(t *testing.T) {
 
 // TestLeaseOfBroken works on a cluster of which no API server answers: the run goes on, takes the lease once one does, and keeps another out from then on.
 func TestLeaseOfBroken(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := changing(t, "row1")
 		w.down(w.hosts["node1"])
@@ -326,7 +322,6 @@ func TestLeaseStopped(t *testing.T) {
 
 // TestLeaseBetweenRuns has another control machine apply another configuration between two runs of one apply, of which the second one then refuses to begin.
 func TestLeaseBetweenRuns(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		was := joinedBy(row(t, "row2"), "node5 worker")
 		w, _ := between(t, [2]string{was, was})

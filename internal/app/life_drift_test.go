@@ -11,7 +11,6 @@ import (
 
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // theirs is what others have in a cluster of kubexm's, which stays as it is.
@@ -156,7 +155,6 @@ func units(config string) bool { return !kubeadmPods(config) && ownEtcd(config) 
 
 // TestDrift has somebody change what kubexm made, all at one time, and then kubexm bring it back. What others own stays.
 func TestDrift(t *testing.T) {
-	racetest.Slow(t)
 	drifted(t, []string{"row7", "row9"}, func(w *world, all map[string]func(*world)) {
 		w.drift("all", func(w *world) {
 			for _, do := range all {
@@ -220,7 +218,6 @@ func (w *world) drift(what string, do func(*world)) {
 
 // TestDriftAndChange has the file change, too, what somebody has changed by hand.
 func TestDriftAndChange(t *testing.T) {
-	racetest.Slow(t)
 	for _, name := range []string{"row1", "row2"} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -253,7 +250,6 @@ func TestDriftAndChange(t *testing.T) {
 
 // TestSavedPlan saves plans, and applies them while they are still what is to be done.
 func TestSavedPlan(t *testing.T) {
-	racetest.Slow(t)
 	was := row(t, "row2")
 	is := edited(t, was, edits["API server arguments"].set)
 	for name, test := range map[string]struct {
@@ -318,7 +314,6 @@ func TestSavedPlan(t *testing.T) {
 
 // TestNothingToApply has a cluster that is as configured: apply asks each step once, as create does, and tells and records it.
 func TestNothingToApply(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "row2"), "")
 		_, err := w.attempt(t.Context()).create()

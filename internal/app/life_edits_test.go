@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/kubexm/kubexm/internal/app"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // change is one of a configuration, and what it restarts.
@@ -164,7 +163,6 @@ func inOrder(all map[string][]string) string {
 // TestEdits makes all changes at one time on clusters that run, and takes them back: after a change all is as if the cluster
 // had been made so.
 func TestEdits(t *testing.T) {
-	racetest.Slow(t)
 	for _, name := range []string{"row7", "row9"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

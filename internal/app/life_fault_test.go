@@ -21,12 +21,10 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestConfirm asks before something is restarted, and only then.
 func TestConfirm(t *testing.T) {
-	racetest.Slow(t)
 	errNo := errors.New("no")
 	bubble(t, func(t *testing.T) {
 		was := row(t, "row2")
@@ -66,7 +64,6 @@ func argumentsOf(h *runnertest.Host, service string) string {
 // TestBadArgument gives API servers an argument with which they do not start: the first one that gets it goes back to what it had,
 // and the others are not touched.
 func TestBadArgument(t *testing.T) {
-	racetest.Slow(t)
 	badArguments(t, "kube-apiserver", "kubernetes: {apiServer: %s}")
 }
 
@@ -224,7 +221,6 @@ func TestFaultsKilledLiving(t *testing.T) {
 
 // TestKilledLiving does so at one node.
 func TestKilledLiving(t *testing.T) {
-	racetest.Slow(t)
 	killedLiving(t, map[string]int{"row7": 1, "row9": 1})
 }
 
@@ -257,7 +253,6 @@ func TestFaultsStoppedLiving(t *testing.T) {
 
 // TestStoppedLiving does so at a few nodes.
 func TestStoppedLiving(t *testing.T) {
-	racetest.Slow(t)
 	stoppedLiving(t, map[string]int{"row9": 2})
 }
 
@@ -389,7 +384,6 @@ func TestFaultsBrokenParts(t *testing.T) {
 
 // TestLeaderLast changes all members of etcd: the one that leads comes last.
 func TestLeaderLast(t *testing.T) {
-	racetest.Slow(t)
 	for _, name := range []string{"row7", "row9"} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/util/fault"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // refusals are changes that no cluster that runs can follow.
@@ -43,7 +42,6 @@ var rejoins = []change{
 
 // TestRefusals makes changes that are refused: nothing is touched.
 func TestRefusals(t *testing.T) {
-	racetest.Slow(t)
 	for _, name := range []string{"row1", "row9", "registry"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -76,7 +74,6 @@ func (w *world) refuses(text string) {
 
 // TestEveryFieldIsChanged finds fields of the configuration that no test changes.
 func TestEveryFieldIsChanged(t *testing.T) {
-	racetest.Slow(t)
 	changed := map[string]bool{}
 	keys := regexp.MustCompile(`\[[^]]*\]`)
 	for _, name := range []string{"row2", "row7", "row16", "row22", "registry", "harbor"} {

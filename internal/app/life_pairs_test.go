@@ -6,14 +6,11 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestEditsCombined draws two configurations, and leads a cluster from one to the other, and back. By default it does so
 // a few times; -rapid.checks says how often, -rapid.seed which.
 func TestEditsCombined(t *testing.T) {
-	racetest.Slow(t)
 	t.Run("images come from a registry that is renamed", func(t *testing.T) {
 		bubble(t, func(t *testing.T) { leads(t, "registry", []string{"releases"}, []string{"private registry"}) })
 	})

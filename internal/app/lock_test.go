@@ -13,7 +13,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // before does something before the first script that has a text, while others run.
@@ -88,7 +87,6 @@ func TestLocked(t *testing.T) {
 
 // TestUnlockInPart tells only of the locks that it has removed.
 func TestUnlockInPart(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := changing(t, "row1")
 		a := w.attempt(t.Context())
@@ -113,7 +111,6 @@ func TestUnlockInPart(t *testing.T) {
 
 // TestLockOutlivesHost takes a worker away for longer than its lock lasts: the run goes on.
 func TestLockOutlivesHost(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "row1"), "")
 		_, err := w.attempt(t.Context()).create()

@@ -8,7 +8,6 @@ import (
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/util/fault"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // lose takes the power from a machine, and returns what brings it back.
@@ -35,7 +34,6 @@ func (w *world) applyTo(t *testing.T, allow bool) (*attempt, *app.Result, error)
 
 // TestFirstMasterDown works on a cluster whose first master has no power, and on it when it is back.
 func TestFirstMasterDown(t *testing.T) {
-	racetest.Slow(t)
 	for _, name := range []string{"row7", "row9"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -110,7 +108,6 @@ func firstMasterDown(t *testing.T, w *world, config string) {
 
 // TestTooManyDown refuses to go on without hosts that the others need.
 func TestTooManyDown(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "row9"), "")
 		_, err := w.attempt(t.Context()).create()
@@ -129,7 +126,6 @@ func TestTooManyDown(t *testing.T) {
 
 // TestMasterDiesInApply has the API server that is asked die in the middle of an apply.
 func TestMasterDiesInApply(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "row9"), "")
 		_, err := w.attempt(t.Context()).create()

@@ -4,13 +4,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestMissing makes a cluster without a worker that is down, and adds it when it is back.
 func TestMissing(t *testing.T) {
-	racetest.Slow(t)
 	for _, name := range []string{"row1", "row2"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -91,7 +88,6 @@ func missing(t *testing.T, w *world) {
 
 // TestMissingForGood takes a worker out of the configuration that never was there.
 func TestMissingForGood(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, settled(row(t, "row1")), "")
 		w.hosts["node3"].SetDown(true)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/runner"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // system is what row3 configures of the operating system.
@@ -17,7 +16,6 @@ var system = regexp.MustCompile(`(?m)^  (system|extra): .*\n?`)
 // TestPruned takes settings, services and packages out of the configuration of a cluster that lives. What is left is
 // what a cluster without them would have.
 func TestPruned(t *testing.T) {
-	racetest.Slow(t)
 	with := smaller(row(t, "row3"))
 	without := system.ReplaceAllString(with, "")
 	e := ended(t, "row3", without)
@@ -55,7 +53,6 @@ func TestPruned(t *testing.T) {
 
 // TestEarlierRelease has hosts without an inventory: all that their ledgers list is wanted.
 func TestEarlierRelease(t *testing.T) {
-	racetest.Slow(t)
 	for _, name := range []string{"row1", "row2", "row3", "row7", "registry", "harbor"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -18,7 +18,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/connector/sshtest"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/util/fault"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 	"github.com/kubexm/kubexm/pkg/util/secret"
 )
 
@@ -102,7 +101,6 @@ func TestRecover(t *testing.T) {
 
 // TestRecoverByWhatWasRecovered applies what a cluster has told: there is nothing to do.
 func TestRecoverByWhatWasRecovered(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "row2"), "")
 		_, err := w.attempt(t.Context()).create()
@@ -121,7 +119,6 @@ func TestRecoverByWhatWasRecovered(t *testing.T) {
 
 // TestCannotRecover asks machines that have nothing to tell.
 func TestCannotRecover(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "row21"), "")
 		_, err := w.attempt(t.Context()).create()

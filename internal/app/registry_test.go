@@ -19,7 +19,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/golden"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestRegistry has nodes take their images from the private registry, and looks into that.
@@ -144,7 +143,6 @@ func sorted(text string) string {
 
 // TestRegistryOnNodes has the registry on a machine that is something else, too, and a store of two architectures.
 func TestRegistryOnNodes(t *testing.T) {
-	racetest.Slow(t)
 	for name, c := range map[string]struct {
 		row, host string
 		archs     []string
@@ -200,7 +198,6 @@ func TestRegistryOnNodes(t *testing.T) {
 
 // TestRegistryTroubles shows what is told of a registry that does not do what it is there for.
 func TestRegistryTroubles(t *testing.T) {
-	racetest.Slow(t)
 	for name, c := range map[string]struct {
 		spoil func(w *world)
 		told  []string
@@ -240,7 +237,6 @@ func TestRegistryTroubles(t *testing.T) {
 
 // TestRegistryLosesImages has the registry's disk replaced: the next run brings the images again, and nodes keep theirs.
 func TestRegistryLosesImages(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "registry"), "")
 		_, err := w.attempt(t.Context()).create()

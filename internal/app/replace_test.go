@@ -14,12 +14,10 @@ import (
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/etcd/etcdtest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestReplacedByItself refuses to replace machines that there are not, or that are still the same, and keeps what is known of them.
 func TestReplacedByItself(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "row2"), "")
 		_, err := w.attempt(t.Context()).create()
@@ -79,7 +77,6 @@ func TestReplacedByItself(t *testing.T) {
 
 // TestEditMeanwhile writes the configuration while an edit of it waits for an answer: what was written stays.
 func TestEditMeanwhile(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, joinedBy(row(t, "row2"), "node5 worker"), "")
 		_, err := w.attempt(t.Context()).create()
@@ -112,7 +109,6 @@ func TestEditMeanwhile(t *testing.T) {
 
 // TestDryRefused refuses in a dry run what is refused in a run: with one of three members of etcd down, none of the others may leave.
 func TestDryRefused(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "row9"), "")
 		_, err := w.attempt(t.Context()).create()

@@ -8,12 +8,10 @@ import (
 
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/pkg/util/fault"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestRevision applies a configuration, then another one, and goes back to the first.
 func TestRevision(t *testing.T) {
-	racetest.Slow(t)
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		first := "# as it was agreed\n" + row(t, "row1")
@@ -83,7 +81,6 @@ func TestRevision(t *testing.T) {
 
 // TestRevisionWithSecrets goes back to a configuration whose text is not kept.
 func TestRevisionWithSecrets(t *testing.T) {
-	racetest.Slow(t)
 	t.Parallel()
 	bubble(t, func(t *testing.T) {
 		first := edited(t, row(t, "row1"), "global: {password: hunter2}")

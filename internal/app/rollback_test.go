@@ -18,7 +18,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/util/golden"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // failing does what a step does, and then fails.
@@ -98,7 +97,6 @@ func (w *world) state() map[string][]string {
 // TestRollback lets each step of each task fail after it has run. The golden
 // files list what is not as before then: what kubexm takes back only on delete.
 func TestRollback(t *testing.T) {
-	racetest.Slow(t)
 	for _, name := range []string{"row1", "row2", "row3", "harbor"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -15,7 +15,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // passwords are the secrets of a configuration.
@@ -39,7 +38,6 @@ func (o *overheard) hear(place, format string, args ...any) {
 // TestNoSecretTold runs clusters to a good and to a bad end, and looks for their
 // passwords and keys in everything that people or other programs can see.
 func TestNoSecretTold(t *testing.T) {
-	racetest.Slow(t)
 	for _, name := range []string{"row1", "row2", "row3", "row22-kubexm", "harbor"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

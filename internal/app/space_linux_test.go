@@ -10,7 +10,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/util/golden"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // onDisk gives a directory a file system of its own, of a size, for as long as the test lasts.
@@ -39,7 +38,6 @@ func (w *world) onSmallDisk(name string) (fill, free func()) {
 
 // TestUnusable shows what is told where the cluster's directory cannot be written to.
 func TestUnusable(t *testing.T) {
-	racetest.Slow(t)
 	for name, spoil := range map[string]func(w *world){
 		"full": func(w *world) { fill, _ := w.onSmallDisk("row1"); fill() },
 		"read only": func(w *world) {
@@ -67,7 +65,6 @@ func TestUnusable(t *testing.T) {
 
 // TestDiskFull fills the disk of the record in the middle of a run, for good or for a while.
 func TestDiskFull(t *testing.T) {
-	racetest.Slow(t)
 	for name, forGood := range map[string]bool{"for good": true, "for a while": false} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -109,7 +106,6 @@ func TestDiskFull(t *testing.T) {
 
 // TestNoSpaceHere makes keys on a file system that has no space for them, and on one that nobody may write to.
 func TestNoSpaceHere(t *testing.T) {
-	racetest.Slow(t)
 	for name, c := range map[string]struct {
 		flags uintptr
 		size  string

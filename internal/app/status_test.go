@@ -24,7 +24,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/etcd/etcdtest"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/util/golden"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // health serves the pages on which scheduler and controller manager say how they are.
@@ -107,7 +106,6 @@ func (w *world) yaml(told any) string {
 
 // TestStatusWithoutKeys looks at a cluster whose keys are lost, and at one whose authority of etcd is damaged.
 func TestStatusWithoutKeys(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "row2"), "")
 		_, err := w.attempt(t.Context()).create()

@@ -17,7 +17,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/step/host"
 	"github.com/kubexm/kubexm/pkg/util/fault"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 const newKernel = "6.1.0-40-amd64"
@@ -57,7 +56,6 @@ func (w *world) restarted(often int) {
 // TestSystem upgrades the operating systems of clusters: each machine is restarted once, never two of the control plane at a time, and drained before. The second time there is
 // nothing to do.
 func TestSystem(t *testing.T) {
-	racetest.Slow(t)
 	for _, name := range []string{"row1", "row7", "row9", "row21"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -149,7 +147,6 @@ func (a *attempt) oneByOne(t *testing.T) {
 
 // TestSystemFails has machines that do not come back: a master, a worker and a load balancer. Nothing else is touched from there on, and once it is back the next run goes on.
 func TestSystemFails(t *testing.T) {
-	racetest.Slow(t)
 	for name, victim := range map[string]string{"row7": "node2", "row9": "node4", "row21": "lb2"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -193,7 +190,6 @@ func TestFaultsKilledSystem(t *testing.T) { killedSystem(t, 30) }
 
 // TestKilledSystem does so at one node.
 func TestKilledSystem(t *testing.T) {
-	racetest.Slow(t)
 	killedSystem(t, 1)
 }
 
@@ -257,7 +253,6 @@ func systemKilled(t *testing.T, name string, m int) {
 
 // TestSystemRefused does not begin where the cluster is not what its configuration says, where pods cannot move, or where nobody agrees.
 func TestSystemRefused(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "row2"), "")
 		refused := func(want string) {
@@ -297,7 +292,6 @@ func TestSystemRefused(t *testing.T) {
 
 // TestSystemParts upgrades some packages, or the kernel alone, and restarts nothing, only what needs it, or everything.
 func TestSystemParts(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "row2"), "")
 		_, err := w.attempt(t.Context()).create()
@@ -354,7 +348,6 @@ func (w *world) cordon(node string) {
 
 // TestSystemWaves upgrades workers two at a time once the first one was well for a while, and leaves one alone that has nothing to change.
 func TestSystemWaves(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		var hosts []string
 		for name := range addresses {

@@ -9,12 +9,10 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestBadRelease has a program of the new release that does not work, on one host: what ran before runs there again, and the next run says so too.
 func TestBadRelease(t *testing.T) {
-	racetest.Slow(t)
 	for program, host := range map[string]string{"kube-apiserver": "node2", "etcd": "node1", "kubelet": "node4"} {
 		t.Run(program, func(t *testing.T) {
 			t.Parallel()
@@ -50,7 +48,6 @@ func TestBadRelease(t *testing.T) {
 
 // TestUnwellRelease has API servers of the new release that start, and are never ready: the first one goes back, and the others stay.
 func TestUnwellRelease(t *testing.T) {
-	racetest.Slow(t)
 	for _, name := range []string{"row7", "row9"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

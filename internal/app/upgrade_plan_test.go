@@ -11,12 +11,10 @@ import (
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestUpgradePlan tells what is to be downloaded, which is nothing after a prefetch, and how long it takes by the last upgrade.
 func TestUpgradePlan(t *testing.T) {
-	racetest.Slow(t)
 	server := resourcetest.New()
 	defer server.Close()
 	bubble(t, func(t *testing.T) {
@@ -68,7 +66,6 @@ func TestUpgradePlan(t *testing.T) {
 
 // TestUpgradeTakesNoConfiguration has fields that the release at the end of the way, or one on it, does not take: nothing is touched.
 func TestUpgradeTakesNoConfiguration(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, ofRelease(t, row(t, "row1"), "35"), "")
 		_, err := w.attempt(t.Context()).create()
@@ -101,7 +98,6 @@ func TestUpgradeTakesNoConfiguration(t *testing.T) {
 
 // TestUpgradeOffline lacks a program of the last release on the way: nothing is touched.
 func TestUpgradeOffline(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, ofRelease(t, row(t, "row2"), "34"), "")
 		_, err := w.attempt(t.Context()).create()

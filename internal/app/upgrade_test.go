@@ -12,7 +12,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/golden"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // ofRelease is a configuration with another version of Kubernetes.
@@ -31,7 +30,6 @@ var ways = [][]string{{"34", "37"}, {"36", "37", "36"}, {"36", "37"}}
 
 // TestUpgrade goes one of them with each cluster.
 func TestUpgrade(t *testing.T) {
-	racetest.Slow(t)
 	upgrades(t, func(i int) [][]string { return ways[i%len(ways):][:1] })
 }
 
@@ -119,7 +117,6 @@ func TestVersionStays(t *testing.T) {
 
 // TestRollBack goes back after an upgrade, as long as that is possible.
 func TestRollBack(t *testing.T) {
-	racetest.Slow(t)
 	for _, name := range []string{"row7", "row9"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -188,7 +185,6 @@ func (a *attempt) secured(t *testing.T) {
 
 // TestBackByEdit refuses what an older version cannot read.
 func TestBackByEdit(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "row9"), "")
 		_, err := w.attempt(t.Context()).create()
@@ -246,7 +242,6 @@ func TestFaultsKilledUpgrades(t *testing.T) { killedUpgrades(t, 40) }
 
 // TestKilledUpgrades does so at one node.
 func TestKilledUpgrades(t *testing.T) {
-	racetest.Slow(t)
 	killedUpgrades(t, 1)
 }
 
@@ -264,7 +259,6 @@ const ipAddressUse = `apiserver_requested_deprecated_apis{group="networking.k8s.
 
 // TestUpgradeRefused has a cluster that uses an API which goes: it stays as it is, until the check is skipped. The last release counts, also of several.
 func TestUpgradeRefused(t *testing.T) {
-	racetest.Slow(t)
 	for _, from := range []string{"36", "35"} {
 		t.Run(from, func(t *testing.T) {
 			t.Parallel()
@@ -300,7 +294,6 @@ func TestUpgradeRefused(t *testing.T) {
 
 // TestUpgradeBegun goes on with an upgrade that was cut off, whatever is found now, and back again.
 func TestUpgradeBegun(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, ofRelease(t, row(t, "row1"), "36"), "")
 		_, err := w.attempt(t.Context()).create()

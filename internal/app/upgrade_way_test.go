@@ -14,12 +14,10 @@ import (
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestOnTheWay leaves what gives masters their address, and pinned images, as they are until the last run: the images of this release come with it.
 func TestOnTheWay(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		const manifest = "/etc/kubernetes/manifests/kube-vip.yaml"
 		w := newWorld(t, ofRelease(t, row(t, "row15"), "35"), "")
@@ -61,7 +59,6 @@ func TestOnTheWay(t *testing.T) {
 
 // TestLetBack lets pods back on a node that a killed run has drained, also when the next run fails early; what is to run afterwards waits.
 func TestLetBack(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		told := filepath.Join(t.TempDir(), "told")
 		is := edited(t, row(t, "row2"), "hooks: {afterNode: [{name: note, command: 'echo $KUBEXM_NODE >> "+told+"'}]}")

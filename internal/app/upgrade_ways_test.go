@@ -12,12 +12,10 @@ import (
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/util/fault"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestHooks runs commands of the user's around each node that is drained: one after the other, and those after a node also when something of it failed, in the next run.
 func TestHooks(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		is := row(t, "row2")
 		w := newWorld(t, ofRelease(t, is, "36"), "")
@@ -56,7 +54,6 @@ after node3 v1.37.1
 
 // TestOnly gives some nodes their new kubelets, and later the others, which wait while the first of them is watched.
 func TestOnly(t *testing.T) {
-	racetest.Slow(t)
 	for _, name := range []string{"row2", "row7"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -100,7 +97,6 @@ func TestOnly(t *testing.T) {
 
 // TestUpgradeStops has an upgrade over three minor versions stop in the second: the file has the goal, and kubexm apply goes on to it.
 func TestUpgradeStops(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, ofRelease(t, row(t, "row2"), "34"), "")
 		_, err := w.attempt(t.Context()).create()
@@ -136,7 +132,6 @@ func TestUpgradeStops(t *testing.T) {
 
 // TestEtcdAlong lets etcd go with Kubernetes, there and back, unless the file has a version of the user's own.
 func TestEtcdAlong(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		is := ofRelease(t, row(t, "row2"), "35")
 		w := newWorld(t, is, "")

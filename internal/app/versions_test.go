@@ -10,7 +10,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/util/fault"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // drained are the nodes that an attempt has drained.
@@ -28,7 +27,6 @@ func drained(a *attempt) []string {
 // TestSilentAPI upgrades a cluster whose API server does not answer when a run begins: it is waited for; what has begun goes on by what machines tell of
 // themselves, and nothing new begins. A cluster that keeps its version is repaired.
 func TestSilentAPI(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, ofRelease(t, row(t, "row2"), "36"), "")
 		_, err := w.attempt(t.Context()).create()
@@ -81,7 +79,6 @@ func TestSilentAPI(t *testing.T) {
 
 // TestMasterLeftBehind refuses to leave a master out on a way on which it could not follow: over several minor versions at once, and one after the other.
 func TestMasterLeftBehind(t *testing.T) {
-	racetest.Slow(t)
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, ofRelease(t, row(t, "row9"), "35"), "")
 		_, err := w.attempt(t.Context()).create()

@@ -11,13 +11,11 @@ import (
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
-	"github.com/kubexm/kubexm/pkg/util/racetest"
 )
 
 // TestWorkerDies cuts the power of one of three workers in the middle of a script: the
 // others become nodes of a cluster that works, and --resume heals the one.
 func TestWorkerDies(t *testing.T) {
-	racetest.Slow(t)
 	for _, name := range []string{"row1", "row2"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
