@@ -35,6 +35,8 @@ const (
 	WhyDrift = "drift" // somebody else changed it, or a run was cut off
 	WhyBoth  = "both"
 
+	WhyCertificates = "certificates" // they are made anew, or authorities are exchanged
+
 	WhyUpgrade = "upgrade" // its operating system has newer packages, or its machine is to be restarted
 )
 

@@ -98,6 +98,7 @@ type site struct {
 	*work
 	*fleet
 	cluster *cluster.Cluster
+	why     string            // all that it does is for this; empty: it is for what differs
 	own     map[string]string // former addresses that machines have again, by host; nil: no machine is to know of any
 }
 

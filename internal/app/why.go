@@ -55,6 +55,12 @@ func (s *site) before(changed bool) past {
 
 // explain tells why each step of a proposal, of these nodes, has something to do; changed: so has the configuration.
 func (s *site) explain(ctx context.Context, p *Proposal, nodes []*plan.Node, changed bool) {
+	if s.why != "" {
+		for i := range p.Steps {
+			p.Steps[i].Why = s.why
+		}
+		return
+	}
 	was := s.before(changed)
 	var asks errgroup.Group
 	asks.SetLimit(connecting)

@@ -2,8 +2,10 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,13 +13,120 @@ import (
 
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/internal/cli/style"
+	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 func (p *program) certsCommand() *cobra.Command {
-	cmd := p.group("certs", "Look at the certificates of a cluster", p.certsCheckCommand())
-	cmd.GroupID = groupLook
+	cmd := p.group("certs", "Look at the certificates of a cluster, renew them, and rotate its authorities",
+		p.certsCheckCommand(), p.certsRenewCommand(), p.certsRotateCommand())
+	cmd.GroupID = groupCluster
+	return cmd
+}
+
+// authorities are those that sign what can be renewed.
+func authorities() []string {
+	return []string{string(pki.Kubernetes), string(pki.Etcd), string(pki.FrontProxy), string(pki.Registry)}
+}
+
+func (p *program) certsRenewCommand() *cobra.Command {
+	cmd := p.ofCluster(&cobra.Command{
+		Use: "renew", Short: "Renew certificates of a cluster",
+		Long: `Make certificates of a cluster anew, with new keys and the names that they should have now, and
+bring them to where they are used: servers and clients of the control plane, of etcd, of
+kubelets and of the private registry, and the kubeconfigs of administrators. Authorities
+stay: kubexm certs rotate-ca exchanges those.
+
+API servers, members of etcd and kubelets read their certificates again without a restart.
+What does not is restarted on one machine at a time, each only when all are healthy: the
+controller manager and the scheduler, whose kubeconfigs change, the registry, and where
+they are plain binaries kubelets and kube-proxy. Before that it asks for confirmation on
+a terminal; elsewhere --yes is needed.
+
+Kubelets that kubeadm has made nodes of renew their own client certificates by themselves.`,
+		Example: "  kubexm certs renew --name prod --dry-run\n  kubexm certs renew --name prod --yes\n  kubexm certs renew --name prod --what etcd --host node1",
+	})
+	format := p.createFlags(cmd)
+	what := cmd.Flags().StringSlice("what", nil, "only those that this `authority` has signed: "+strings.Join(authorities(), ", "))
+	hosts := cmd.Flags().StringSlice("host", nil, "only those that this `host` alone has")
+	complete(cmd, "what", authorities)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		of, err := chosenAuthorities(*what, authorities())
+		if err != nil {
+			return err
+		}
+		return p.operate(cmd, format.value, func(ctx context.Context, r app.Request, o app.Observer) (*app.Result, error) {
+			return p.app.Renew(ctx, r, o, app.Renewed{Authorities: of, Hosts: *hosts})
+		})
+	}
+	return cmd
+}
+
+// chosenAuthorities checks names of authorities.
+func chosenAuthorities(names, known []string) (all []pki.CA, err error) {
+	for _, n := range names {
+		if !slices.Contains(known, n) {
+			return nil, usage(fault.Advise(fmt.Errorf("there is no authority %q", n), "known are "+strings.Join(known, ", ")))
+		}
+		all = append(all, pki.CA(n))
+	}
+	return all, nil
+}
+
+func (p *program) certsRotateCommand() *cobra.Command {
+	var known []string
+	for _, ca := range pki.Rotated() {
+		known = append(known, string(ca))
+	}
+	cmd := &cobra.Command{
+		Use: "rotate-ca AUTHORITY... | --all", Short: "Exchange authorities of a cluster for new ones, while it is used",
+		Long: `Exchange authorities of a cluster, or the key that signs service-account tokens, for successors,
+without interrupting who uses it. AUTHORITY is one or more of ` + strings.Join(known, ", ") + `.
+
+  add   the successor is trusted beside the authority, everywhere
+  swap  the successor signs: all certificates are made anew, those of kubelets too. Servers
+        show, beside their new certificates, one by which clients believe them that know
+        only the former authority
+  drop  the former authority is trusted no more. Its key is kept on the control machine
+
+Each phase is an apply: services restart on one machine at a time, each only when all are
+healthy. The next one begins when all machines have been through the one before; so all must
+be reachable. Where a run ends in between, for whatever reason, the cluster works as before,
+and the same command carries on.
+
+Before drop, pods must have started that know the successors: those that call the API and have
+started before swap are listed. --restart-workloads restarts what they belong to.`,
+		Example: `  kubexm certs rotate-ca kubernetes --name prod --phase add
+  kubexm certs rotate-ca --all --name prod --soak 24h --yes
+  kubexm certs rotate-ca --all --name prod --restart-workloads --yes`,
+		Args: cobra.ArbitraryArgs, ValidArgs: known, PreRunE: p.chosen,
+	}
+	format := p.createFlags(cmd)
+	var rot app.Rotation
+	all := cmd.Flags().Bool("all", false, "all authorities at once")
+	phase := choice{allowed: []string{"add", "swap", "drop"}}
+	cmd.Flags().Var(&phase, "phase", "only this phase: add, swap or drop")
+	complete(cmd, "phase", func() []string { return phase.allowed })
+	cmd.Flags().DurationVar(&rot.Soak, "soak", 0, "how long to wait between two phases")
+	cmd.Flags().BoolVar(&rot.Restart, "restart-workloads", false, "restart workloads with pods that may not know the successors, before the former ones are dropped")
+	cmd.Flags().BoolVar(&p.request.Force, "force", false, "drop although pods may not know the successors")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if *all == (len(args) > 0) {
+			return usage(fault.Advise(errors.New("name authorities, or give --all"), "known are "+strings.Join(known, ", ")))
+		}
+		if *all {
+			args = known
+		}
+		var err error
+		if rot.Authorities, err = chosenAuthorities(args, known); err != nil {
+			return err
+		}
+		rot.Phase = phase.value
+		return p.operate(cmd, format.value, func(ctx context.Context, r app.Request, o app.Observer) (*app.Result, error) {
+			return p.app.Rotate(ctx, r, o, rot)
+		})
+	}
 	return cmd
 }
 

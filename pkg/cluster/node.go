@@ -107,9 +107,9 @@ func (c *Cluster) Leaf(spec pki.Spec) *pki.Pair {
 	return p
 }
 
-// Kubeconfig returns the file with which the holder of a certificate reaches the API.
-func (c *Cluster) Kubeconfig(user string, spec pki.Spec) secret.Secret {
-	conf, err := pki.Kubeconfig(c.Name, c.Endpoint(), c.Trust(pki.Kubernetes), user, c.Leaf(spec))
+// Kubeconfig returns the file with which the holder of a certificate reaches the API at a URL.
+func (c *Cluster) Kubeconfig(server, user string, spec pki.Spec) secret.Secret {
+	conf, err := pki.Kubeconfig(c.Name, server, c.Trust(pki.Kubernetes), user, c.Leaf(spec))
 	c.Check(err)
 	return conf
 }

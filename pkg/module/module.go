@@ -40,7 +40,7 @@ func Masters(c *cluster.Cluster, downloads, pushed, api *plan.Gate) plan.Part {
 		first, more := hosts[:1], hosts[1:]
 		return plan.Parallel{
 			plan.Module{Parts: []plan.Part{
-				plan.Parallel{Machines(c, first, downloads, pushed), control(etcd)}, control(api.Opens(task.KubeadmInit(c))), Addons(c),
+				plan.Parallel{Machines(c, first, downloads, pushed), control(etcd)}, control(api.Opens(task.KubeadmInit(c))), plan.Parallel{control(task.RBAC(c)), Addons(c)},
 			}},
 			plan.PerHost{Machines(c, more, downloads, pushed), api.Holds(control(task.KubeadmJoinMasters(c, more)))},
 		}
@@ -77,9 +77,10 @@ func LiveControlPlane(c *cluster.Cluster, downloads, pushed *plan.Gate) plan.Par
 		}
 	}
 	etcd := control(downloads.Holds(task.Etcd(c)))
+	grant := plan.If(grantsFirst(c), task.RBAC(c))
 	early := len(c.Lost())+len(c.Replaced) > 0 || c.Kubeadm() && fresh != nil // else an API server that is away must come back before
 	return plan.Module{Parts: []plan.Part{
-		control(task.LostMembers(c), plan.If(early, task.Fence(c)), task.LostNodes(c)), configure, etcd, begin,
+		control(task.LostMembers(c), plan.If(early, task.Fence(c)), task.LostNodes(c), grant), configure, etcd, begin,
 		control(downloads.Holds(task.LiveMasters(c, live)), task.APIPort(c), plan.If(!early, task.Fence(c))),
 	}}
 }
@@ -91,8 +92,11 @@ func Snapshot(c *cluster.Cluster) plan.Part {
 
 // LiveAddons keeps what is in every cluster, once all API servers are what they are to be.
 func LiveAddons(c *cluster.Cluster) plan.Part {
-	return plan.Parallel{plan.If(!c.Kubeadm(), plan.Module{Name: "control-plane", Parts: []plan.Part{task.RBAC(c)}}), Addons(c)}
+	return plan.Parallel{plan.If(!grantsFirst(c), plan.Module{Name: "control-plane", Parts: []plan.Part{task.RBAC(c)}}), Addons(c)}
 }
+
+// grantsFirst reports whether API servers are granted access to kubelets before they change: those that kubeadm made call them as somebody else, to whom it has granted that.
+func grantsFirst(c *cluster.Cluster) bool { return c.Kubeadm() && c.Observed.AnyAPI() != nil }
 
 // LiveImages brings to nodes that run what they will need. Where the container runtime has stopped, it starts first; so does the
 // kubelet, which starts the control plane where that is made of pods.

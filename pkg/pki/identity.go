@@ -34,7 +34,7 @@ func APIServer(node string, addresses []string, domain string, services []netip.
 		sans = append(sans, cidr.Masked().Addr().Next().String())
 	}
 	sans = append(append(sans, addresses...), extra...)
-	return Spec{CA: Kubernetes, Name: "apiserver-" + node, CN: "kube-apiserver", SANs: sans, Usages: server}
+	return Spec{CA: Kubernetes, Node: node, Name: "apiserver-" + node, CN: "kube-apiserver", SANs: sans, Usages: server}
 }
 
 // APIServerKubeletClient is how the API server calls kubelets.
@@ -69,7 +69,7 @@ func component(name, user string) Spec {
 
 // Kubelet is the client certificate of node's kubelet.
 func Kubelet(node string) Spec {
-	return Spec{CA: Kubernetes, Name: "kubelet-" + node, CN: "system:node:" + node, Org: []string{"system:nodes"}, Usages: client}
+	return Spec{CA: Kubernetes, Node: node, Name: "kubelet-" + node, CN: "system:node:" + node, Org: []string{"system:nodes"}, Usages: client}
 }
 
 // KubeletServer is the serving certificate of node's kubelet.
@@ -83,24 +83,24 @@ func KubeletServer(node string, addresses []string) Spec {
 // calls its peers with. etcd also calls itself with it, so it is a client's too.
 func EtcdMember(node string, addresses []string) Spec {
 	sans := append([]string{node, "localhost", "127.0.0.1", "::1"}, addresses...)
-	return Spec{CA: Etcd, Name: "member-" + node, CN: "etcd-member-" + node, SANs: sans, Usages: both}
+	return Spec{CA: Etcd, Node: node, Name: "member-" + node, CN: "etcd-member-" + node, SANs: sans, Usages: both}
 }
 
 // EtcdAdmin is the client certificate of etcdctl and of backups on node.
 func EtcdAdmin(node string) Spec {
-	return Spec{CA: Etcd, Name: "admin-" + node, CN: "etcd-admin-" + node, Usages: client}
+	return Spec{CA: Etcd, Node: node, Name: "admin-" + node, CN: "etcd-admin-" + node, Usages: client}
 }
 
 // EtcdClient is how the API server on node calls etcd.
 func EtcdClient(node string) Spec {
-	return Spec{CA: Etcd, Name: "node-" + node, CN: "etcd-node-" + node, Usages: client}
+	return Spec{CA: Etcd, Node: node, Name: "node-" + node, CN: "etcd-node-" + node, Usages: client}
 }
 
 // RegistryServer is the serving certificate of the private registry on host, which clients call
 // by name.
 func RegistryServer(host, name string, addresses []string) Spec {
 	sans := append([]string{name, host, "localhost", "127.0.0.1"}, addresses...)
-	return Spec{CA: Registry, Name: "server-" + host, CN: "registry", SANs: sans, Usages: server}
+	return Spec{CA: Registry, Node: host, Name: "server-" + host, CN: "registry", SANs: sans, Usages: server}
 }
 
 func operator() Spec {

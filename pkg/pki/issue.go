@@ -121,6 +121,7 @@ func Expires(certs []byte) (last time.Time, err error) {
 type Spec struct {
 	CA     CA
 	Name   string   // of its files in the store, without ".crt"
+	Node   string   // the host that has it; empty: several do
 	CN     string   // the user, for a client certificate
 	Org    []string // the groups, for a client certificate
 	SANs   []string // DNS names and IP addresses, in any order

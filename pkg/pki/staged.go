@@ -15,21 +15,31 @@ import (
 
 // staged is a file that is chosen, and not written yet.
 type staged struct {
-	data []byte
+	data []byte // nil: there is to be none
 	why  string // it replaces another; empty: it is new
 }
 
 // read returns a file as the next Flush leaves it.
 func (s *Store) read(path string) ([]byte, error) {
-	if f, chosen := s.staged[path]; chosen {
+	if f, chosen := s.staged[path]; chosen && f.data == nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
+	} else if chosen {
 		return f.data, nil
 	}
 	return os.ReadFile(path)
 }
 
+// remove stages that there is no file any more.
+func (s *Store) remove(path string) error {
+	if !s.exists(path) {
+		return nil
+	}
+	return s.write(path, nil, "rotated")
+}
+
 func (s *Store) exists(path string) bool {
-	if _, chosen := s.staged[path]; chosen {
-		return true
+	if f, chosen := s.staged[path]; chosen {
+		return f.data != nil
 	}
 	_, err := os.Stat(path)
 	return err == nil
@@ -40,9 +50,10 @@ func (s *Store) write(path string, data []byte, why string) error {
 	if s.Existing {
 		return fault.Advise(fmt.Errorf("%s is missing or no longer valid", path), "kubexm create cluster creates it")
 	}
-	if _, again := s.staged[path]; !again {
-		s.order = append(s.order, path)
+	if i := slices.Index(s.order, path); i >= 0 { // what is chosen anew may need what was chosen since
+		s.order = slices.Delete(s.order, i, i+1)
 	}
+	s.order = append(s.order, path)
 	if s.staged == nil {
 		s.staged = map[string]staged{}
 	}
@@ -51,15 +62,18 @@ func (s *Store) write(path string, data []byte, why string) error {
 }
 
 // Pending lists what Flush is going to write, a line for each key, certificate and password: "+ kubernetes/ca" is
-// new, "~ kubernetes/apiserver-node1: names changed" replaces another. It holds no secret.
+// new, "~ kubernetes/apiserver-node1: names changed" replaces another, "- kubernetes/former" goes. It holds no secret.
 func (s *Store) Pending() (lines []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, path := range s.order {
 		name := strings.TrimPrefix(strings.TrimSuffix(strings.TrimSuffix(path, ".crt"), ".key"), s.Dir+string(filepath.Separator))
 		line := "+ " + name
-		if why := s.staged[path].why; why != "" {
-			line = "~ " + name + ": " + why
+		switch f := s.staged[path]; {
+		case f.data == nil:
+			line = "- " + name
+		case f.why != "":
+			line = "~ " + name + ": " + f.why
 		}
 		if n := len(lines); n == 0 || lines[n-1] != line { // a key and its certificate are one
 			lines = append(lines, line)
@@ -80,7 +94,7 @@ func (s *Store) Flush() error {
 	}
 	for len(s.order) > 0 {
 		path := s.order[0]
-		err := durable.Write(path, s.staged[path].data)
+		err := write(path, s.staged[path].data)
 		if file, ok := errors.AsType[*fs.PathError](err); ok {
 			err = durable.Advise(fmt.Errorf("writing to %s: %w", filepath.Dir(path), file.Err))
 		}
@@ -89,6 +103,17 @@ func (s *Store) Flush() error {
 		}
 		delete(s.staged, path)
 		s.order = s.order[1:]
+	}
+	return nil
+}
+
+// write puts a file in place, or removes it where there is no data.
+func write(path string, data []byte) error {
+	if data != nil {
+		return durable.Write(path, data)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return nil
 }

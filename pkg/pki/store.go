@@ -2,6 +2,7 @@ package pki
 
 import (
 	"bytes"
+	"cmp"
 	"crypto"
 	"crypto/rand"
 	"crypto/rsa"
@@ -75,7 +76,7 @@ func (p *Pair) TLS() *tls.Certificate {
 
 // Store keeps authorities and leaf certificates in a directory, one directory
 // per authority below it: <ca>/ca.crt, <ca>/ca.key, <ca>/trust.crt, <ca>/<name>.crt,
-// <ca>/<name>.key. Files are 0600, directories 0700, and each file is replaced
+// <ca>/<name>.key, and what a rotation needs. Files are 0600, directories 0700, and each file is replaced
 // whole. What is made is chosen in memory, answered from there, and written by Flush:
 // who only plans leaves nothing behind. It is safe for concurrent use within one process.
 type Store struct {
@@ -83,6 +84,7 @@ type Store struct {
 	Validity time.Duration    // of new leaf certificates; 0: one year; never beyond their authority's
 	Now      func() time.Time // nil: time.Now
 	Existing bool             // nothing is made: what is not there is an error
+	Renew    Renewal          // what is made anew
 
 	mu     sync.Mutex        // guards what follows
 	staged map[string]staged // by path
@@ -99,8 +101,8 @@ func (s *Store) CA(ca CA) (*Pair, error) {
 	return s.authority(ca)
 }
 
-// Trust returns the certificates (PEM) that are trusted as an authority: the signer's first, then those of the file
-// <ca>/trust.crt, where there is one. Programs that sign with what comes first may be given all of them.
+// Trust returns the certificates (PEM) that are trusted as an authority: the signer's, that of its predecessor before or of its successor after it while it is rotated,
+// and those of the file <ca>/trust.crt, where there is one. What is trusted stays the same, byte by byte, when a successor takes over.
 func (s *Store) Trust(ca CA) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,21 +110,32 @@ func (s *Store) Trust(ca CA) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	path := s.path(ca, "trust.crt")
-	text, err := s.read(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	var all []*x509.Certificate
+	for _, name := range []string{formerName, "", nextName, "trust"} {
+		more := []*x509.Certificate{signer.X509}
+		if name != "" {
+			path := s.path(ca, name+".crt")
+			text, err := s.optional(path)
+			if err != nil {
+				return nil, err
+			}
+			if text == nil {
+				continue
+			}
+			if more, err = certutil.ParseCertsPEM(text); err != nil {
+				return nil, fault.Advise(fmt.Errorf("loading %s: %w", path, err), "put the file back from a backup")
+			}
+		}
+		for _, c := range more {
+			if !slices.ContainsFunc(all, c.Equal) {
+				all = append(all, c)
+			}
+		}
+	}
+	if len(all) == 1 {
 		return signer.Cert, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	further, err := certutil.ParseCertsPEM(text)
-	if err != nil {
-		return nil, fault.Advise(fmt.Errorf("loading %s: %w", path, err), "put the file back from a backup")
-	}
-	further = slices.DeleteFunc(further, func(c *x509.Certificate) bool { return c.Equal(signer.X509) })
-	more, err := certutil.EncodeCertificates(further...)
-	return slices.Concat(signer.Cert, more), err
+	return certutil.EncodeCertificates(all...)
 }
 
 func (s *Store) authority(ca CA) (*Pair, error) {
@@ -141,7 +154,12 @@ func (s *Store) lost(ca CA) bool {
 
 // existing returns an authority that was made before.
 func (s *Store) existing(ca CA) (*Pair, error) {
-	pair, err := s.load(ca, "ca")
+	pair, err := s.load(ca, caName)
+	if err == nil && !pair.owns() {
+		if next := s.cutSwap(ca, pair); next != nil {
+			pair = next
+		}
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && s.lost(ca):
 		err = errors.New("it is lost: the cluster exists, but neither ca.crt nor ca.key is there")
@@ -174,19 +192,31 @@ func (s *Store) orphans(ca CA) bool {
 // key is written first: where a run was cut between the two files, or ca.crt was
 // lost, the same key gives an authority that what it signed still verifies against.
 func (s *Store) newAuthority(ca CA) (*Pair, error) {
-	key, keyPEM, err := s.key(ca, "ca", newKey)
+	key, keyPEM, err := s.key(ca, caName, newKey)
 	if err != nil {
 		return nil, err
 	}
+	pair, err := s.selfSigned(ca, key, keyPEM)
+	if err != nil {
+		return nil, err
+	}
+	return pair, s.write(s.path(ca, "ca.crt"), pair.Cert, "")
+}
+
+func (s *Store) selfSigned(ca CA, key crypto.Signer, keyPEM []byte) (*Pair, error) {
+	pair, err := sign(s.authorityTemplate(ca), nil, key, keyPEM)
+	if err != nil {
+		err = fmt.Errorf("making the %s authority: %w", ca, err)
+	}
+	return pair, err
+}
+
+func (s *Store) authorityTemplate(ca CA) *x509.Certificate {
 	template := s.template(ca.commonName(), nil, caValidity)
 	template.IsCA = true
 	template.KeyUsage |= x509.KeyUsageCertSign
 	template.DNSNames = []string{ca.commonName()}
-	pair, err := sign(template, nil, key, keyPEM)
-	if err != nil {
-		return nil, fmt.Errorf("making the %s authority: %w", ca, err)
-	}
-	return pair, s.write(s.path(ca, "ca.crt"), pair.Cert, "")
+	return template
 }
 
 // Leaf returns the certificate that spec describes. The stored one is returned as
@@ -211,9 +241,12 @@ func (s *Store) Leaf(spec Spec) (*Pair, error) {
 	}
 	why := ""
 	if err == nil {
-		if why = s.unfit(have, want, issuer); why == "" {
+		if why = s.unfit(have, want, issuer); why == "" && s.Renew.covers(spec, have.X509) {
+			why = "renewed"
+		}
+		if why == "" {
 			have.issuer = issuer
-			return have, nil
+			return s.chained(spec, have)
 		}
 	}
 	key, keyPEM, err := newKey()
@@ -224,10 +257,11 @@ func (s *Store) Leaf(spec Spec) (*Pair, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making certificate %s: %w", s.path(spec.CA, spec.Name), err)
 	}
-	if err := s.write(s.path(spec.CA, spec.Name+".key"), keyPEM, why); err != nil {
+	err = cmp.Or(s.write(s.path(spec.CA, spec.Name+".key"), keyPEM, why), s.write(s.path(spec.CA, spec.Name+".crt"), pair.Cert, why))
+	if err != nil {
 		return nil, err
 	}
-	return pair, s.write(s.path(spec.CA, spec.Name+".crt"), pair.Cert, why)
+	return s.chained(spec, pair)
 }
 
 // unfit says why have does not do what the template want asks for; empty: it does.
@@ -306,24 +340,41 @@ func (s *Store) fresh(spec Spec, issuer *Pair, validity time.Duration) (*Pair, e
 	return sign(want, issuer, key, keyPEM)
 }
 
-// ServiceAccountKey returns the key that signs service-account tokens and its
-// public half (PEM), RSA-2048 as kubeadm makes it. It is made when it is first
+// ServiceAccountKey returns the key that signs service-account tokens and the public
+// halves (PEM) of all whose tokens are valid, RSA-2048 as kubeadm makes it. It is made when it is first
 // asked for, and kept as kubernetes/sa.key.
 func (s *Store) ServiceAccountKey() (private secret.Secret, public []byte, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key, keyPEM, err := s.key(Kubernetes, "sa", func() (crypto.Signer, []byte, error) {
-		return encoded(rsa.GenerateKey(rand.Reader, 2048))
-	})
+	_, keyPEM, err := s.key(Kubernetes, "sa", newServiceAccountKey)
 	if err != nil {
 		return secret.Secret{}, nil, err
 	}
-	der, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		return secret.Secret{}, nil, fmt.Errorf("encoding the service-account public key: %w", err)
+	for _, name := range []string{"sa-former", "sa", "sa-next"} {
+		text, err := s.optional(s.path(Kubernetes, name+".key"))
+		if err != nil {
+			return secret.Secret{}, nil, err
+		}
+		if text == nil {
+			continue
+		}
+		key, err := parseKey(text)
+		if err != nil {
+			return secret.Secret{}, nil, fault.Advise(fmt.Errorf("loading key %s: %w", s.path(Kubernetes, name+".key"), err), "put the file back from a backup")
+		}
+		der, err := x509.MarshalPKIXPublicKey(key.Public())
+		if err != nil {
+			return secret.Secret{}, nil, fmt.Errorf("encoding the service-account public key: %w", err)
+		}
+		if one := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}); !bytes.Contains(public, one) {
+			public = append(public, one...)
+		}
 	}
-	public = pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 	return secret.New(string(keyPEM)), public, nil
+}
+
+func newServiceAccountKey() (crypto.Signer, []byte, error) {
+	return encoded(rsa.GenerateKey(rand.Reader, 2048))
 }
 
 // key returns the key of that name, or makes one.

@@ -38,6 +38,7 @@ type File struct {
 	Content Content
 	Mode    fs.FileMode // permission bits
 	Owner   string      `json:",omitempty"` // "user:group"; empty: root:root
+	Reread  bool        `json:"-"`          // programs that have read it notice a change by themselves, or none has: Digest leaves its content out
 
 	edit string // see runner.File
 }

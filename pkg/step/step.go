@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kubexm/kubexm/pkg/runner"
@@ -110,17 +111,32 @@ func Unwrap(s Step) Step {
 // Kind is the Go type of a step, for plans and drawings: "step.File".
 func Kind(s Step) string { return fmt.Sprintf("%T", Unwrap(s)) }
 
-// Digest is a short fingerprint of steps: of their kinds and their exported fields.
+// Digest is a short fingerprint of steps: of their kinds and their exported fields, but for the content of files that are read again.
 func Digest(steps ...Step) (string, error) {
 	h := sha256.New()
 	for _, s := range steps {
-		spec, err := json.Marshal(s)
+		spec, err := json.Marshal(readOnce(s))
 		if err != nil {
 			return "", fmt.Errorf("marshalling step %q: %w", s, err)
 		}
 		fmt.Fprintf(h, "%s %s\n", Kind(s), spec)
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8]), nil
+}
+
+// readOnce is a step without the content of files that are read again.
+func readOnce(s Step) Step {
+	f, ok := Unwrap(s).(Files)
+	if !ok || !slices.ContainsFunc(f.List, func(x File) bool { return x.Reread }) {
+		return s
+	}
+	f.List = slices.Clone(f.List)
+	for i := range f.List {
+		if f.List[i].Reread {
+			f.List[i].Content = nil
+		}
+	}
+	return f
 }
 
 // Verified is a Verify for changes that Run has verified itself.

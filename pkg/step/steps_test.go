@@ -210,3 +210,17 @@ func TestDigest(t *testing.T) {
 		t.Error("the kind does not count")
 	}
 }
+
+// TestReread leaves out of the fingerprint what programs read again by themselves, and nothing else.
+func TestReread(t *testing.T) {
+	digest := func(text string, reread bool) string {
+		sum, err := step.Digest(step.With(step.Files{List: []step.File{{Path: "/a", Content: step.Content(text), Reread: reread}}}, step.Options{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sum
+	}
+	if digest("1", true) != digest("2", true) || digest("1", false) == digest("2", false) {
+		t.Error("what is read again counts, or what is read once does not")
+	}
+}

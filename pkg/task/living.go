@@ -115,7 +115,7 @@ func Snapshot(c *cluster.Cluster) plan.Part {
 
 // KubeadmConfig brings to masters kubeadm, and what it reads there when their static pods are recreated.
 func KubeadmConfig(c *cluster.Cluster, hosts []string) plan.Task {
-	return on("configuration", hosts, func(h string) []step.Step { return append([]step.Step{kubeadm.Programs(c, h)}, masterPKI(c, h)[1:]...) })
+	return on("configuration", hosts, func(h string) []step.Step { return []step.Step{kubeadm.Programs(c, h), kubeadmConfig(c, h)} })
 }
 
 // LiveMasters keeps the API server, controller manager and scheduler of masters that run, one by one; and first the
@@ -123,7 +123,7 @@ func KubeadmConfig(c *cluster.Cluster, hosts []string) plan.Task {
 func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 	files := on("files", hosts, func(h string) []step.Step {
 		if c.Kubeadm() {
-			return masterPKI(c, h)[:1]
+			return podReads(c, h).Certs
 		}
 		return append([]step.Step{controlplane.Programs(c, h, "kube-apiserver")}, apiServerFiles(c, h)...)
 	})
@@ -131,7 +131,7 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 		if !c.Kubeadm() {
 			return append(apiServer(c, h), vipPod(c, h)...)
 		}
-		return slices.Concat([]step.Step{kubeadm.OwnServer(c, h), kubeadm.OwnKubelet(c, h)}, listening(c, h, kubeadm.ControlPlane(c, h, kubeadmEtcd(c, h), etcdClient(c, h)...)),
+		return slices.Concat([]step.Step{controlplane.Kubeconfigs(c, h), kubeadm.OwnKubelet(c, h)}, listening(c, h, kubeadm.ControlPlane(c, h, kubeadmEtcd(c, h), podReads(c, h))),
 			[]step.Step{step.APIReady{API: c.API(h)}}, vipPod(c, h))
 	})
 	last := []string{c.VIPHolder()}               // so that the address moves once
@@ -141,12 +141,8 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 		if c.FormerPorts() != nil {
 			parts = append(parts, on("port", hosts, func(string) []step.Step { return []step.Step{host.PortFree(c)} }))
 		}
-		etcd := on("etcd", hosts, func(h string) (steps []step.Step) {
-			moves := moved(c, h)
-			if moves != nil {
-				steps = append(steps, kubeadm.NewEtcdCerts(c, h))
-			}
-			return slices.Concat(steps, []step.Step{kubeadm.EtcdMember(c, h, kubeadmEtcd(c, h))}, moves)
+		etcd := on("etcd", hosts, func(h string) []step.Step {
+			return append([]step.Step{kubeadm.EtcdMember(c, h, kubeadmEtcd(c, h), podReads(c, h))}, moved(c, h)...)
 		})
 		master = plan.Module{Parts: append(parts, member(c, etcd, health.Well), master)}
 	}
@@ -169,7 +165,7 @@ func LiveMasters(c *cluster.Cluster, hosts []string) plan.Part {
 		return all
 	}
 	return plan.Module{Parts: []plan.Part{all, on("pods", hosts, func(h string) []step.Step {
-		return []step.Step{kubeadm.ControlPlaneRuns(c, h, kubeadmEtcd(c, h), etcdClient(c, h)...)}
+		return []step.Step{kubeadm.ControlPlaneRuns(c, h, kubeadmEtcd(c, h), podReads(c, h))}
 	})}}
 }
 

@@ -116,12 +116,16 @@ func KubeadmPrograms(c *cluster.Cluster, hosts []string) plan.Task {
 
 // LiveKubeadmPrograms keeps them on nodes that run, which have their certificates from KubeletCerts.
 func LiveKubeadmPrograms(c *cluster.Cluster, hosts []string) plan.Task {
-	return kubeadmPrograms(c, hosts, func(string) []step.Step { return nil })
+	return kubeadmPrograms(c, hosts, func(h string) []step.Step { return []step.Step{kubeadm.NewLogin(c, h)} })
 }
 
 func kubeadmPrograms(c *cluster.Cluster, hosts []string, certs func(host string) []step.Step) plan.Task {
 	return on("programs", hosts, func(h string) []step.Step {
-		all := slices.Concat([]step.Step{kubeadm.Programs(c, h), kubelet.Programs(c, h), kubelet.Manifests()}, certs(h),
+		all := []step.Step{kubeadm.Programs(c, h), kubelet.Programs(c, h), kubelet.Manifests()}
+		if !c.Host(h).Is(v1alpha1.RoleMaster) { // there it comes with the control plane's certificates
+			all = append(all, kubelet.Authority(c))
+		}
+		all = slices.Concat(all, certs(h),
 			kubeadm.KubeletFlags(c), []step.Step{kubelet.Joined(c, h), kubelet.Prepared(c, h), kubeadm.Leftovers{}})
 		if c.FormerNames(h) != nil || c.FormerPorts() != nil {
 			all = append(all, kubeadm.Renamed(c))
@@ -166,10 +170,20 @@ func etcdClient(c *cluster.Cluster, host string) []step.Step {
 	return []step.Step{etcd.ClientCerts(c, host)}
 }
 
+// podReads are the steps that bring what static pods of a master read.
+func podReads(c *cluster.Cluster, host string) kubeadm.Reads {
+	return kubeadm.Reads{Certs: append(etcdClient(c, host), controlplane.PKI(c, host)), Kubeconfigs: controlplane.Kubeconfigs(c, host)}
+}
+
+// kubeadmConfig is what kubeadm reads on a master.
+func kubeadmConfig(c *cluster.Cluster, host string) step.Step {
+	return kubeadm.Config(c, host, kubeadmEtcd(c, host), podReads(c, host))
+}
+
 // masterPKI is what kubeadm must find on a master.
 func masterPKI(c *cluster.Cluster, host string) []step.Step {
-	reads := etcdClient(c, host)
-	return slices.Concat([]step.Step{kubeadm.PKI(c, host, reads == nil)}, reads, []step.Step{kubeadm.Config(c, host, kubeadmEtcd(c, host), reads...)})
+	reads := podReads(c, host)
+	return append(reads.Certs, reads.Kubeconfigs, kubeadmConfig(c, host))
 }
 
 // KubeadmJoinMasters makes further masters, one after the other where that adds
@@ -216,7 +230,7 @@ func APIServer(c *cluster.Cluster, hosts []string) plan.Task {
 
 // apiServerFiles are what an API server reads, and reads again when it changes, or has in its digest.
 func apiServerFiles(c *cluster.Cluster, h string) []step.Step {
-	return []step.Step{controlplane.PKI(c, h), controlplane.Kubeconfigs(c), etcd.ClientCerts(c, h)}
+	return []step.Step{controlplane.PKI(c, h), controlplane.Kubeconfigs(c, h), etcd.ClientCerts(c, h)}
 }
 
 func apiServer(c *cluster.Cluster, h string) []step.Step {

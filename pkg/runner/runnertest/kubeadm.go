@@ -3,6 +3,7 @@ package runnertest
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -73,14 +74,16 @@ func (c *Call) write(p, text string, mode uint32) {
 
 func (c *Call) kubeadmInit(config string) int {
 	const dir = "/etc/kubernetes/"
-	c.controlPlane(strings.Contains(config, "\n  local:"))
+	if status := c.controlPlane(strings.Contains(config, "\n  local:")); status != 0 {
+		return status
+	}
 	c.writeNew(dir+"super-admin.conf", c.kubeconfig(true), 0o600)
 	c.writeNew(dir+"kubelet.conf", c.kubeconfig(true), 0o600) // since 1.33, see ControlPlaneKubeletLocalMode
 	return c.kubeletStart(config)
 }
 
-// controlPlane makes the files of a master.
-func (c *Call) controlPlane(etcd bool) {
+// controlPlane makes the static pods of a master from the files that kubeadm was told not to make.
+func (c *Call) controlPlane(etcd bool) int {
 	const dir = "/etc/kubernetes/"
 	pairs := []string{"ca", "apiserver", "apiserver-kubelet-client", "front-proxy-ca", "front-proxy-client"}
 	static := []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"}
@@ -88,14 +91,14 @@ func (c *Call) controlPlane(etcd bool) {
 		pairs = append(pairs, "etcd/ca", "etcd/server", "etcd/peer", "etcd/healthcheck-client", "apiserver-etcd-client")
 		static = append(static, "etcd")
 	}
+	needs := []string{"admin.conf", "controller-manager.conf", "scheduler.conf", "pki/sa.key", "pki/sa.pub"}
 	for _, p := range pairs {
-		c.writeNew(dir+"pki/"+p+".crt", "certificate "+p, 0o644)
-		c.writeNew(dir+"pki/"+p+".key", "key "+p, 0o600)
+		needs = append(needs, "pki/"+p+".crt", "pki/"+p+".key")
 	}
-	c.writeNew(dir+"pki/sa.key", "key sa", 0o600)
-	c.writeNew(dir+"pki/sa.pub", "public key sa", 0o600)
-	for _, f := range []string{"admin.conf", "controller-manager.conf", "scheduler.conf"} {
-		c.writeNew(dir+f, c.kubeconfig(f != "admin.conf"), 0o600)
+	for _, f := range needs {
+		if !c.fs.exists(dir + f) {
+			return c.Failf(1, "open %s: no such file or directory", dir+f)
+		}
 	}
 	for _, m := range static {
 		c.staticPod(m)
@@ -103,6 +106,7 @@ func (c *Call) controlPlane(etcd bool) {
 	if etcd {
 		c.must(c.fs.mkdirAll("/var/lib/etcd/member", 0o700))
 	}
+	return 0
 }
 
 // Where kubeadm's configuration has the addresses that kubeconfigs call.
@@ -111,12 +115,16 @@ var (
 	advertised = regexp.MustCompile(`(?m)^ *advertiseAddress: (.*)\n *bindPort: (.*)$`)
 )
 
+// trusted is where a kubeconfig has what API servers are known by.
+var trusted = regexp.MustCompile(`(?m)^ *certificate-authority-data: (\S+)$`)
+
 // kubeconfig calls the endpoint, or the master's own API server.
 //
 // Facts: app/phases/kubeconfig/kubeconfig.go of kubeadm.
 func (c *Call) kubeconfig(own bool) string {
 	made, _ := c.Get("/var/lib/kubexm/kubeadm.yaml")
 	found, _ := c.Get("/etc/kubernetes/discovery.conf")
+	authority, _ := c.Get("/etc/kubernetes/pki/ca.crt")
 	server := endpointed.FindStringSubmatch(made + found)
 	if m := advertised.FindStringSubmatch(made); own && m != nil {
 		server = []string{"", m[1] + ":" + m[2]}
@@ -124,7 +132,8 @@ func (c *Call) kubeconfig(own bool) string {
 	if server == nil {
 		return "kubeconfig"
 	}
-	return "kubeconfig\n    server: https://" + server[1] + "\n"
+	return "apiVersion: v1\nkind: Config\nclusters:\n- cluster:\n    certificate-authority-data: " + base64.StdEncoding.EncodeToString([]byte(authority)) +
+		"\n    server: https://" + server[1] + "\n  name: kubernetes\n"
 }
 
 // staticPod writes a manifest from what the configuration says of it, with the patch that goes with it.
@@ -196,11 +205,6 @@ func (c *Call) kubeadmPhase(phase string) int {
 	names := map[string]string{
 		"etcd local": "etcd", "control-plane apiserver": "kube-apiserver",
 		"control-plane controller-manager": "kube-controller-manager", "control-plane scheduler": "kube-scheduler",
-	}
-	if name, certs := strings.CutPrefix(phase, "certs etcd-"); certs {
-		c.writeNew("/etc/kubernetes/pki/etcd/"+name+".crt", "certificate etcd/"+name, 0o644)
-		c.writeNew("/etc/kubernetes/pki/etcd/"+name+".key", "key etcd/"+name, 0o600)
-		return 0
 	}
 	if names[phase] == "" {
 		return c.Unknown()
@@ -408,9 +412,16 @@ func (c *Call) kubeadmJoin(config string) int {
 		return c.Failf(1, "the configuration has a place that was not filled in")
 	}
 	c.write(dir+"bootstrap-kubelet.conf", "kubeconfig", 0o600)
-	c.writeNew(dir+"pki/ca.crt", "certificate ca", 0o644)
+	found, _ := c.Get(dir + "discovery.conf")
+	if m := trusted.FindStringSubmatch(found); m != nil {
+		authority, err := base64.StdEncoding.DecodeString(m[1])
+		c.must(err)
+		c.writeNew(dir+"pki/ca.crt", string(authority), 0o644)
+	}
 	if strings.Contains(config, "controlPlane:") {
-		c.controlPlane(c.fs.exists(dir + "pki/etcd/ca.crt"))
+		if status := c.controlPlane(c.fs.exists(dir + "pki/etcd/ca.crt")); status != 0 {
+			return status
+		}
 	}
 	if status := c.kubeletStart(config); status != 0 {
 		return status

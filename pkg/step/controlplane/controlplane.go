@@ -4,10 +4,12 @@ package controlplane
 
 import (
 	"maps"
+	"net"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/pki"
@@ -15,6 +17,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/templates"
+	"github.com/kubexm/kubexm/pkg/util/secret"
 )
 
 const (
@@ -32,22 +35,39 @@ func Programs(c *cluster.Cluster, host, name string) step.Step {
 	}, step.Options{Limit: step.LimitTransfer})
 }
 
-// PKI writes certificates and keys of a master under the names of kubeadm.
+// PKI writes certificates and keys of a master under the names of kubeadm, which signs none itself. Leaves are read again when they change, by API servers
+// and by etcd; authorities and the service-account key when these start.
+//
+// Facts: k8s.io/apiserver/pkg/server/options/serving.go (dynamiccertificates), k8s.io/kubernetes/pkg/kubelet/client/kubelet_client.go (ReloadTLSFiles),
+// go.etcd.io/etcd/client/pkg/v3/transport/listener.go (GetCertificate, GetClientCertificate).
 func PKI(c *cluster.Cluster, host string) step.Step {
 	files := []step.File{}
-	add := func(name string, cert []byte, p *pki.Pair) {
-		files = append(files, step.File{Path: pkiDir + name + ".crt", Content: cert, Mode: 0o644},
-			step.File{Path: pkiDir + name + ".key", Content: step.Content(p.Key.Reveal()), Mode: 0o600})
+	add := func(name string, cert []byte, key secret.Secret, reread bool) {
+		files = append(files, step.File{Path: pkiDir + name + ".crt", Content: cert, Mode: 0o644, Reread: reread},
+			step.File{Path: pkiDir + name + ".key", Content: step.Content(key.Reveal()), Mode: 0o600, Reread: reread})
 	}
-	leaf := func(name string, spec pki.Spec) { p := c.Leaf(spec); add(name, p.Cert, p) }
-	add("ca", c.Trust(pki.Kubernetes), c.CA(pki.Kubernetes))
+	leaf := func(name string, spec pki.Spec) { p := c.Leaf(spec); add(name, p.Cert, p.Key, true) }
+	authority := func(name string, ca pki.CA, withKey bool) {
+		files = append(files, step.File{Path: pkiDir + name + ".crt", Content: c.Trust(ca), Mode: 0o644})
+		if withKey {
+			files = append(files, step.File{Path: pkiDir + name + ".key", Content: step.Content(c.CA(ca).Key.Reveal()), Mode: 0o600})
+		}
+	}
+	authority("ca", pki.Kubernetes, true)
 	leaf("apiserver", c.APIServerCert(host))
 	leaf("apiserver-kubelet-client", pki.APIServerKubeletClient())
+	authority("front-proxy-ca", pki.FrontProxy, c.Kubeadm())
 	leaf("front-proxy-client", pki.FrontProxyClient())
+	if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm {
+		authority("etcd/ca", pki.Etcd, true)
+		leaf("etcd/server", pki.EtcdMember(host, c.Addresses(host)))
+		leaf("etcd/peer", pki.EtcdMember(host, c.Addresses(host)))
+		leaf("etcd/healthcheck-client", pki.EtcdAdmin(host))
+		leaf("apiserver-etcd-client", pki.EtcdClient(host))
+	}
 	private, public, err := c.Certs.ServiceAccountKey()
 	c.Check(err)
 	files = append(files,
-		step.File{Path: pkiDir + "front-proxy-ca.crt", Content: c.Trust(pki.FrontProxy), Mode: 0o644},
 		step.File{Path: pkiDir + "sa.key", Content: step.Content(private.Reveal()), Mode: 0o600},
 		step.File{Path: pkiDir + "sa.pub", Content: public, Mode: 0o644})
 	if signer := c.SignerApart(); signer != nil {
@@ -56,15 +76,22 @@ func PKI(c *cluster.Cluster, host string) step.Step {
 	return step.Files{What: "Kubernetes certificates", List: files}
 }
 
-// Kubeconfigs writes how the programs of a master, and its administrator, reach the API.
-func Kubeconfigs(c *cluster.Cluster) step.Step {
-	file := func(name, user string, spec pki.Spec) step.File {
-		return step.File{Path: "/etc/kubernetes/" + name, Content: step.Content(c.Kubeconfig(user, spec).Reveal()), Mode: 0o600}
+// Kubeconfigs writes how the programs of a master, and its administrator, reach the API. Those of static pods ask the API server beside them, which
+// is never older than they are.
+func Kubeconfigs(c *cluster.Cluster, host string) step.Step {
+	beside := c.Endpoint()
+	if c.Kubeadm() {
+		beside = "https://" + net.JoinHostPort(c.IP(host), strconv.Itoa(c.APIPort()))
 	}
+	file := func(name, server, user string, spec pki.Spec) step.File {
+		return step.File{Path: "/etc/kubernetes/" + name, Content: step.Content(c.Kubeconfig(server, user, spec).Reveal()), Mode: 0o600}
+	}
+	admin := file("admin.conf", c.Endpoint(), "kubernetes-admin", pki.Admin())
+	admin.Reread = true
 	return step.Files{What: "kubeconfigs", List: []step.File{
-		file("admin.conf", "kubernetes-admin", pki.Admin()),
-		file("controller-manager.conf", "system:kube-controller-manager", pki.ControllerManager()),
-		file("scheduler.conf", "system:kube-scheduler", pki.Scheduler()),
+		admin,
+		file("controller-manager.conf", beside, "system:kube-controller-manager", pki.ControllerManager()),
+		file("scheduler.conf", beside, "system:kube-scheduler", pki.Scheduler()),
 	}}
 }
 
@@ -113,7 +140,7 @@ func ControllerManager(c *cluster.Cluster, host string) step.Step {
 		"leader-elect": "true",
 	}
 	maps.Copy(args, c.ControllerManagerArgs())
-	return service(c, host, "kube-controller-manager", args, c.Spec.Kubernetes.ControllerManager.ExtraArgs, "simple", PKI(c, host), Kubeconfigs(c))
+	return service(c, host, "kube-controller-manager", args, c.Spec.Kubernetes.ControllerManager.ExtraArgs, "simple", PKI(c, host), Kubeconfigs(c, host))
 }
 
 // Scheduler runs kube-scheduler.
@@ -122,7 +149,7 @@ func Scheduler(c *cluster.Cluster, host string) step.Step {
 	args := map[string]string{
 		"kubeconfig": conf, "authentication-kubeconfig": conf, "authorization-kubeconfig": conf, "bind-address": "127.0.0.1", "leader-elect": "true",
 	}
-	return service(c, host, "kube-scheduler", args, c.Spec.Kubernetes.Scheduler.ExtraArgs, "simple", PKI(c, host), Kubeconfigs(c))
+	return service(c, host, "kube-scheduler", args, c.Spec.Kubernetes.Scheduler.ExtraArgs, "simple", Kubeconfigs(c, host))
 }
 
 // stop is how long a program may take to end, as kubeadm's static pods may: an API server waits for those who read logs or
@@ -163,7 +190,7 @@ func ProxyConfig(c *cluster.Cluster, host string) step.Step {
 	conf["hostnameOverride"] = host
 	return step.Files{What: "kube-proxy", List: []step.File{
 		{Path: proxyDir + "config.yaml", Content: c.YAML(conf), Mode: 0o644},
-		{Path: proxyDir + "kubeconfig.conf", Content: step.Content(c.Kubeconfig("system:kube-proxy", pki.KubeProxy()).Reveal()), Mode: 0o600},
+		{Path: proxyDir + "kubeconfig.conf", Content: step.Content(c.Kubeconfig(c.Endpoint(), "system:kube-proxy", pki.KubeProxy()).Reveal()), Mode: 0o600},
 	}}
 }
 

@@ -35,7 +35,7 @@ func TestRendered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := clustertest.New(t, spec+"  etcd: {type: kubexm}\n", nil)
 			golden.Equal(t, clustertest.Text(
-				controlplane.PKI(c, "node1"), controlplane.Kubeconfigs(c),
+				controlplane.PKI(c, "node1"), controlplane.Kubeconfigs(c, "node1"),
 				controlplane.APIServer(c, "node1", etcd.Endpoint(c, "node1"), etcd.ClientCerts(c, "node1")),
 				controlplane.ControllerManager(c, "node1"), controlplane.Scheduler(c, "node1"), controlplane.RBAC(c),
 				controlplane.ProxyConfig(c, "node2"), controlplane.Proxy(c, "node2"),
@@ -57,7 +57,7 @@ func TestTwoTrusted(t *testing.T) {
 		t.Fatalf("trusted are %s", trust)
 	}
 	got := map[string]string{}
-	for _, f := range slices.Concat(controlplane.PKI(c, "node1").(step.Files).List, controlplane.Kubeconfigs(c).(step.Files).List) {
+	for _, f := range slices.Concat(controlplane.PKI(c, "node1").(step.Files).List, controlplane.Kubeconfigs(c, "node1").(step.Files).List) {
 		got[f.Path] = string(f.Content)
 	}
 	if got["/etc/kubernetes/pki/ca.crt"] != trust || got[cluster.SignerFile] != signer || got["/etc/kubernetes/pki/ca.key"] != c.CA(pki.Kubernetes).Key.Reveal() {

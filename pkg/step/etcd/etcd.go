@@ -79,8 +79,8 @@ func Endpoint(c *cluster.Cluster, host string) cluster.EtcdEndpoint {
 
 func pair(name string, p *pki.Pair) []step.File {
 	return []step.File{
-		{Path: SSLDir + "/" + name + ".pem", Content: p.Cert, Mode: 0o644},
-		{Path: SSLDir + "/" + name + "-key.pem", Content: step.Content(p.Key.Reveal()), Mode: 0o600},
+		{Path: SSLDir + "/" + name + ".pem", Content: p.Cert, Mode: 0o644, Reread: true}, // at each handshake
+		{Path: SSLDir + "/" + name + "-key.pem", Content: step.Content(p.Key.Reveal()), Mode: 0o600, Reread: true},
 	}
 }
 

@@ -4,8 +4,6 @@ package kubeadm
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"path"
@@ -36,6 +34,14 @@ const (
 	Done = runner.StateDir + "/kubeadm"
 
 	kubeletConfig = "/var/lib/kubelet/config.yaml"
+
+	// superAdmin is a kubeconfig that no role binding can lock out. kubeadm grants the administrators their role with it.
+	superAdmin = "/etc/kubernetes/super-admin.conf"
+
+	// Certificates and kubeconfigs of masters are kubexm's own.
+	initCommand = "init --skip-phases=preflight,certs,kubeconfig/admin,kubeconfig/controller-manager,kubeconfig/scheduler,addon,show-join-command" +
+		" --config " + configPath + " && rm -f " + superAdmin + made
+	joinCommand = "join --skip-phases=preflight,control-plane-prepare/certs,control-plane-prepare/kubeconfig --config " + joinPath + made
 )
 
 // Programs puts kubeadm, and on masters kubectl, on the host.
@@ -55,74 +61,6 @@ const exclusive = "{ [ -e " + mutex + " ] || (umask 077; : >" + mutex + "); } &&
 
 // mutex is a file that nobody else can open: whoever can may hold a lock on it.
 const mutex = runner.StateDir + "/kubeadm.lock"
-
-// PKI gives a master the authorities, the service-account key and the certificate of its API server, which
-// were chosen on the control machine; kubeadm signs all else with them.
-func PKI(c *cluster.Cluster, host string, withEtcd bool) step.Step {
-	files := []step.File{}
-	add := func(name string, ca pki.CA) {
-		files = append(files, step.File{Path: pkiDir + name + ".crt", Content: c.Trust(ca), Mode: 0o644},
-			step.File{Path: pkiDir + name + ".key", Content: step.Content(c.CA(ca).Key.Reveal()), Mode: 0o600})
-	}
-	add("ca", pki.Kubernetes)
-	add("front-proxy-ca", pki.FrontProxy)
-	if withEtcd {
-		add("etcd/ca", pki.Etcd)
-	}
-	private, public, err := c.Certs.ServiceAccountKey()
-	c.Check(err)
-	files = append(files, step.File{Path: pkiDir + "sa.key", Content: step.Content(private.Reveal()), Mode: 0o600},
-		step.File{Path: pkiDir + "sa.pub", Content: public, Mode: 0o600})
-	server := c.Leaf(c.APIServerCert(host)) // the API server reads it again when it changes
-	files = append(files, step.File{Path: pkiDir + "apiserver.crt", Content: server.Cert, Mode: 0o644},
-		step.File{Path: pkiDir + "apiserver.key", Content: step.Content(server.Key.Reveal()), Mode: 0o600})
-	if signer := c.SignerApart(); signer != nil {
-		files = append(files, step.File{Path: cluster.SignerFile, Content: signer, Mode: 0o644})
-	}
-	return step.Files{What: "Kubernetes certificates", List: files}
-}
-
-// EtcdCerts are the certificates that kubeadm has signed for the member of etcd on a master. etcd reads them again for each connection.
-type EtcdCerts struct {
-	IP string // that they must be for
-}
-
-// NewEtcdCerts returns the step that has kubeadm sign them again if its master has got another address. It comes after Config.
-func NewEtcdCerts(c *cluster.Cluster, host string) step.Step { return EtcdCerts{IP: c.IP(host)} }
-
-func (EtcdCerts) String() string { return "etcd certificates" }
-
-// Precheck reads them.
-func (e EtcdCerts) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
-	const dir = pkiDir + "etcd/"
-	files, err := r.ReadFiles(ctx, dir+"server.crt", dir+"peer.crt")
-	if err != nil {
-		return nil, err
-	}
-	valid := 0
-	for _, f := range files {
-		if block, _ := pem.Decode(f.Data); block != nil {
-			if cert, err := x509.ParseCertificate(block.Bytes); err == nil && cert.VerifyHostname(e.IP) == nil {
-				valid++
-			}
-		}
-	}
-	if valid == 2 {
-		return nil, nil
-	}
-	return &step.Change{Diff: "run: kubeadm init phase certs, for " + e.IP, Verify: step.Verified, Run: func(ctx context.Context) error {
-		_, err := r.Sh(ctx, fmt.Sprintf(`set -e
-cd %s
-mkdir -p .former
-mv -f server.crt server.key peer.crt peer.key .former/ 2>/dev/null || true
-back() { mv -f .former/* .; rmdir .former; exit 1; }
-for name in server peer; do
-	%sinit phase certs etcd-$name --config %s >&2 || back
-done
-rm -rf .former`, dir, exclusive, configPath))
-		return err
-	}}, nil
-}
 
 // Init makes the control plane of the first master, from its Config.
 type Init struct {
@@ -170,7 +108,7 @@ func (i Init) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, err
 	return &step.Change{
 		Diff: "run: kubeadm init --config " + configPath,
 		Run: func(ctx context.Context) error {
-			return run(ctx, r, "init --skip-phases=preflight,addon,show-join-command --config "+configPath+made)
+			return run(ctx, r, initCommand)
 		},
 		Rollback: rollback,
 	}, nil
@@ -286,11 +224,11 @@ func (j Join) join(ctx context.Context, r *runner.Runner) error {
 	if err != nil {
 		return fmt.Errorf("giving the node its certificate: %w", err)
 	}
-	return run(ctx, r, "join --skip-phases=preflight --config "+joinPath+made)
+	return run(ctx, r, joinCommand)
 }
 
-// Leftovers ends what a join that was cut off just before its end has left, and owns what every join leaves: the
-// kubelet's first certificate stands in for those that it makes later.
+// Leftovers ends what a join that was cut off just before its end has left, removes what gives whoever finds it more than anybody needs, and owns what
+// every join leaves: the kubelet's first certificate stands in for those that it makes later.
 type Leftovers struct{}
 
 func (Leftovers) String() string { return "nothing left of kubeadm join" }
@@ -302,7 +240,7 @@ func (Leftovers) Owns() ([]string, error) {
 
 // Precheck leaves a join that is not finished alone.
 func (Leftovers) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
-	have, err := r.Exists(ctx, Done, bootstrapPath, discoveryPath, joinPath)
+	have, err := r.Exists(ctx, Done, bootstrapPath, discoveryPath, joinPath, superAdmin)
 	if err != nil || len(have) < 2 || have[0] != Done {
 		return nil, err
 	}
@@ -357,19 +295,17 @@ func reset(r *runner.Runner, socket string) func(context.Context) error {
 // formerPath keeps the old kubeconfig of the kubelet until that was restarted, so that a run that is cut off in between goes on there.
 const formerPath = "/etc/kubernetes/kubelet-former.conf"
 
-// Renamed lets kubeconfigs that kubeadm and the kubelet made call the endpoint by its current name and port: nobody writes them again.
+// Renamed lets the kubeconfig that the kubelet was given call the endpoint by its current name and port: nobody writes it again.
 func Renamed(c *cluster.Cluster) step.Step {
-	s := turned(c, "/etc/kubernetes/*.conf", "[0-9.]+", "")
-	s.What, s.Restarts = "kubeconfigs call "+c.EndpointHost(), []string{"kubelet"}
-	s.Run += "systemctl restart kubelet; rm -f " + formerPath
-	return s
-}
-
-// OwnServer lets the controller manager and the scheduler of a master call its API server where that is now, once they restart.
-func OwnServer(c *cluster.Cluster, host string) step.Step {
-	ip := c.IP(host)
-	return turned(c, "/etc/kubernetes/controller-manager.conf /etc/kubernetes/scheduler.conf /etc/kubernetes/super-admin.conf", regexp.QuoteMeta(ip),
-		"sed -i 's|server: https://[0-9.]*:|server: https://"+ip+":|' \"$f\"\n")
+	name, port := c.Spec.LoadBalancer.Domain, c.APIPort()
+	return step.Command{
+		What:   "kubelet calls " + c.EndpointHost(),
+		Unless: fmt.Sprintf("! grep -s 'server: https://' %s | grep -qvE 'https://(%s|[0-9.]+):%d$'", kubeletPath, regexp.QuoteMeta(name), port),
+		Run: fmt.Sprintf(`cp -p %[1]s %[2]s
+sed -i -e 's|server: https://[^:/]*[a-z][^:/]*:|server: https://%[3]s:|' -e 's|server: https://\([^:/]*\):[0-9]*|server: https://\1:%[4]d|' %[1]s
+systemctl restart kubelet; rm -f %[2]s`, kubeletPath, formerPath, name, port),
+		Restarts: []string{"kubelet"},
+	}
 }
 
 // OwnKubelet lets the kubelet of a master that calls its own API server, as kubeadm has it, call it where that is now. It reads that when it starts with
@@ -380,22 +316,5 @@ func OwnKubelet(c *cluster.Cluster, host string) step.Step {
 		What:   "kubelet calls " + ip,
 		Unless: "! grep -qsE 'server: https://[0-9.]+:' " + kubeletPath + " || grep -qsF 'server: https://" + ip + ":' " + kubeletPath,
 		Run:    "sed -i 's|server: https://[0-9.]*:|server: https://" + ip + ":|' " + kubeletPath,
-	}
-}
-
-// turned changes the servers in kubeconfigs: the name and port of the endpoint, and the port where they have an address, which may be one of those that a
-// regular expression tells, or else is changed by a line of its own.
-func turned(c *cluster.Cluster, files, addresses, line string) step.Command {
-	name, port := c.Spec.LoadBalancer.Domain, c.APIPort()
-	stale := fmt.Sprintf("stale() { for f in %s; do if grep -s 'server: https://' \"$f\" | grep -qvE 'https://(%s|%s):%d$'; then echo \"$f\"; fi; done; }\n",
-		files, regexp.QuoteMeta(name), addresses, port)
-	return step.Command{
-		What: fmt.Sprintf("kubeconfigs call port %d", port), Unless: stale + `[ -z "$(stale)" ]`,
-		Run: stale + fmt.Sprintf(`for f in $(stale); do
-case $f in %s) continue;; %s) cp -p "$f" %[1]s;; esac
-sed -i 's|server: https://[^:/]*[a-z][^:/]*:|server: https://%[3]s:|' "$f"
-%[5]ssed -i 's|server: https://\([^:/]*\):[0-9]*|server: https://\1:%[4]d|' "$f"
-done
-`, formerPath, kubeletPath, name, port, line),
 	}
 }

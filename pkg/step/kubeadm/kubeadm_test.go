@@ -3,7 +3,6 @@ package kubeadm_test
 import (
 	"bytes"
 	"debug/elf"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/step/controlplane"
 	"github.com/kubexm/kubexm/pkg/step/etcd"
 	"github.com/kubexm/kubexm/pkg/step/kubeadm"
 	"github.com/kubexm/kubexm/pkg/util/golden"
@@ -40,9 +40,13 @@ func documents(t *testing.T, version, etcdType, more string) (initDoc, joinDoc [
 	t.Helper()
 	c := clustertest.New(t, "  etcd: {type: "+etcdType+", extraArgs: {log-level: warn}}\n  kubernetes:\n    version: "+version+"\n    type: kubeadm\n"+more, nil)
 	c.Host("node2").Taints = []v1alpha1.Taint{{Key: "dedicated", Value: "db", Effect: "NoSchedule"}}
-	i := kubeadm.Config(c, "node1", etcdOf(c)).(step.Files)
+	i := kubeadm.Config(c, "node1", etcdOf(c), readsOf(c)).(step.Files)
 	j := step.Unwrap(kubeadm.NewJoin(c, "node2")).(kubeadm.Join)
 	return i.List[0].Content, j.Config
+}
+
+func readsOf(c *cluster.Cluster) kubeadm.Reads {
+	return kubeadm.Reads{Certs: []step.Step{controlplane.PKI(c, "node1")}, Kubeconfigs: controlplane.Kubeconfigs(c, "node1")}
 }
 
 func etcdOf(c *cluster.Cluster) kubeadm.Etcd {
@@ -125,7 +129,7 @@ func validate(t *testing.T, program string, config []byte) {
 	}
 }
 
-// TestTwoTrusted has kubeadm find both certificates, and its controller manager sign with one.
+// TestTwoTrusted has the controller manager sign with one certificate while two are trusted.
 func TestTwoTrusted(t *testing.T) {
 	c := clustertest.New(t, "", nil)
 	c.CA(pki.Kubernetes)
@@ -133,15 +137,7 @@ func TestTwoTrusted(t *testing.T) {
 		t.Fatal(err)
 	}
 	clustertest.TrustAnother(t, c, pki.Kubernetes)
-	got := map[string]string{}
-	for _, f := range kubeadm.PKI(c, "node1", true).(step.Files).List {
-		got[f.Path] = string(f.Content)
-	}
-	signer := string(c.CA(pki.Kubernetes).Cert)
-	if got["/etc/kubernetes/pki/ca.crt"] != string(c.Trust(pki.Kubernetes)) || got["/etc/kubernetes/pki/ca.crt"] == signer || got[cluster.SignerFile] != signer {
-		t.Errorf("files: %s", slices.Sorted(maps.Keys(got)))
-	}
-	files, err := kubeadm.Config(c, "node1", kubeadm.LocalEtcd(c)).(step.Files).Writes()
+	files, err := kubeadm.Config(c, "node1", kubeadm.LocalEtcd(c), readsOf(c)).(step.Files).Writes()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/templates"
@@ -47,9 +48,15 @@ const apiServer = "kube-apiserver"
 // EtcdPod is the static pod of the member of etcd that kubeadm runs.
 const EtcdPod = "etcd"
 
+// Reads are the steps that bring what static pods read when they start.
+type Reads struct {
+	Certs       []step.Step // of API servers, and the authorities of controller managers
+	Kubeconfigs step.Step   // of controller managers and schedulers
+}
+
 // Config writes what kubeadm reads on a master, and the patches by which each static pod tells in its own environment
-// with which configuration it was started. reads are the steps that bring what API servers read when they start.
-func Config(c *cluster.Cluster, host string, etcd Etcd, reads ...step.Step) step.Step {
+// with which configuration it was started.
+func Config(c *cluster.Cluster, host string, etcd Etcd, reads Reads) step.Step {
 	files := []step.File{{Path: configPath, Content: document(c, host, etcd), Mode: 0o644}}
 	digests := digests(c, host, etcd, reads)
 	for _, pod := range slices.Sorted(maps.Keys(digests)) {
@@ -61,11 +68,14 @@ func Config(c *cluster.Cluster, host string, etcd Etcd, reads ...step.Step) step
 
 // digests are the fingerprints, by static pod of a master, of all that it is started with. The names in the API server's
 // certificate are not among it: it reads that again when it changes.
-func digests(c *cluster.Cluster, host string, etcd Etcd, reads []step.Step) map[string]string {
+func digests(c *cluster.Cluster, host string, etcd Etcd, reads Reads) map[string]string {
 	conf := clusterConfig(c, etcd)
 	conf.APIServer.CertSANs = nil
-	brought, err := step.Digest(reads...)
-	c.Check(err)
+	brought := func(steps ...step.Step) string {
+		digest, err := step.Digest(steps...)
+		c.Check(err)
+		return digest
+	}
 	sum := func(parts ...any) string {
 		data, err := json.Marshal(append(parts, conf.KubernetesVersion, c.IP(host)))
 		c.Check(err)
@@ -73,13 +83,13 @@ func digests(c *cluster.Cluster, host string, etcd Etcd, reads []step.Step) map[
 		return hex.EncodeToString(hash[:8])
 	}
 	all := map[string]string{
-		apiServer:                 sum(conf.APIServer, conf.Networking, conf.Etcd.External, brought, c.APIPort()),
-		"kube-controller-manager": sum(conf.ControllerManager, conf.Networking, conf.ClusterName, c.APIPort()),
-		"kube-scheduler":          sum(conf.Scheduler, c.APIPort()),
+		apiServer:                 sum(conf.APIServer, conf.Networking, conf.Etcd.External, brought(reads.Certs...), c.APIPort()),
+		"kube-controller-manager": sum(conf.ControllerManager, conf.Networking, conf.ClusterName, brought(append(reads.Certs, reads.Kubeconfigs)...)),
+		"kube-scheduler":          sum(conf.Scheduler, brought(reads.Kubeconfigs)),
 	}
 	if etcd.Local != nil { // it has a version of its own
 		conf.KubernetesVersion = ""
-		all[EtcdPod] = sum(etcd.Local)
+		all[EtcdPod] = sum(etcd.Local, c.Trust(pki.Etcd))
 	}
 	return all
 }
@@ -94,8 +104,8 @@ type Pods struct {
 	Detour  string            `json:",omitempty"` // address of another master; empty: there is none
 }
 
-// ControlPlane keeps the API server, the controller manager and the scheduler of a master; reads as with Config.
-func ControlPlane(c *cluster.Cluster, host string, etcd Etcd, reads ...step.Step) step.Step {
+// ControlPlane keeps the API server, the controller manager and the scheduler of a master.
+func ControlPlane(c *cluster.Cluster, host string, etcd Etcd, reads Reads) step.Step {
 	all := digests(c, host, etcd, reads)
 	delete(all, EtcdPod)
 	return pods(c, host, Pods{What: "control plane", Digests: all})
@@ -103,8 +113,8 @@ func ControlPlane(c *cluster.Cluster, host string, etcd Etcd, reads ...step.Step
 
 // EtcdMember keeps the member of etcd that kubeadm runs on a master. The API server of the master asks that member alone:
 // it is stopped before, so that nobody waits for an answer that it cannot give.
-func EtcdMember(c *cluster.Cluster, host string, etcd Etcd) step.Step {
-	all := digests(c, host, etcd, nil)
+func EtcdMember(c *cluster.Cluster, host string, etcd Etcd, reads Reads) step.Step {
+	all := digests(c, host, etcd, reads)
 	return pods(c, host, Pods{
 		What: "etcd", Digests: map[string]string{EtcdPod: all[EtcdPod]}, Behind: map[string]string{apiServer: all[apiServer]},
 	})
@@ -340,7 +350,7 @@ type Running struct {
 }
 
 // ControlPlaneRuns waits for what ControlPlane keeps.
-func ControlPlaneRuns(c *cluster.Cluster, host string, etcd Etcd, reads ...step.Step) step.Step {
+func ControlPlaneRuns(c *cluster.Cluster, host string, etcd Etcd, reads Reads) step.Step {
 	all := digests(c, host, etcd, reads)
 	delete(all, EtcdPod)
 	return step.With(Running{all}, step.Options{Timeout: 20 * time.Minute})

@@ -41,7 +41,7 @@ func Programs(c *cluster.Cluster, host string) step.Step {
 //
 // Facts: https://kubernetes.io/docs/setup/production-environment/tools/kubeadm/kubelet-integration
 func Prepared(c *cluster.Cluster, host string) step.Step {
-	u := unit(c, host, Args(c, host), Programs(c, host), Joined(c, host))
+	u := unit(c, host, Args(c, host), Programs(c, host), Joined(c, host), Authority(c))
 	u.Hold = []string{kubeconfig, configFile}
 	u.Command += " --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=" + kubeconfig + " --config=" + configFile + " $KUBELET_KUBEADM_ARGS"
 	u.Settings = append(u.Settings, "EnvironmentFile=-"+runner.KubeadmFlags)
@@ -60,7 +60,10 @@ func ServingCert(c *cluster.Cluster, host string) step.Step {
 
 func serving(c *cluster.Cluster, host string) []step.File {
 	server := c.Leaf(pki.KubeletServer(host, c.Addresses(host)))
-	return []step.File{{Path: serverCert, Content: server.Cert, Mode: 0o644}, {Path: serverKey, Content: step.Content(server.Key.Reveal()), Mode: 0o600}}
+	return []step.File{
+		{Path: serverCert, Content: server.Cert, Mode: 0o644, Reread: true},
+		{Path: serverKey, Content: step.Content(server.Key.Reveal()), Mode: 0o600, Reread: true},
+	}
 }
 
 // Config writes the kubelet's configuration, its certificates and its kubeconfig.
@@ -71,12 +74,21 @@ func Config(c *cluster.Cluster, host string) step.Step {
 		conf["registerWithTaints"] = taints
 	}
 	files := append(serving(c, host),
-		step.File{Path: kubeconfig, Content: step.Content(c.Kubeconfig("system:node:"+host, pki.Kubelet(host)).Reveal()), Mode: 0o600},
+		step.File{Path: kubeconfig, Content: step.Content(c.Kubeconfig(c.Endpoint(), "system:node:"+host, pki.Kubelet(host)).Reveal()), Mode: 0o600},
 		step.File{Path: configFile, Content: c.YAML(conf), Mode: 0o644})
 	if !c.Host(host).Is(v1alpha1.RoleMaster) { // there it comes with the control plane's certificates
-		files = append(files, step.File{Path: "/etc/kubernetes/pki/ca.crt", Content: c.Trust(pki.Kubernetes), Mode: 0o644})
+		files = append(files, authority(c))
 	}
 	return step.Files{What: "kubelet", List: files}
+}
+
+// Authority gives a kubelet what it knows API servers by.
+func Authority(c *cluster.Cluster) step.Step {
+	return step.Files{What: "authority", List: []step.File{authority(c)}}
+}
+
+func authority(c *cluster.Cluster) step.File {
+	return step.File{Path: "/etc/kubernetes/pki/ca.crt", Content: c.Trust(pki.Kubernetes), Mode: 0o644}
 }
 
 // Service runs the kubelet.

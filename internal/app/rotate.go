@@ -1,0 +1,251 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/kube"
+	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/plan"
+	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
+)
+
+// Pipelines of certificates, which are those of an apply.
+const (
+	renewPipe  = "renew-certificates"
+	rotatePipe = "rotate-authorities"
+)
+
+// Renewed says which certificates are renewed; what is empty is all.
+type Renewed struct {
+	Authorities []pki.CA // that have signed them
+	Hosts       []string // that have them
+}
+
+func (what Renewed) has(s pki.Spec) bool {
+	return (what.Authorities == nil || slices.Contains(what.Authorities, s.CA)) && (what.Hosts == nil || slices.Contains(what.Hosts, s.Node))
+}
+
+// Renew makes certificates anew that authorities of the cluster have signed, with the names that they should have now, and brings them to where they are used. What
+// reads its certificates again is not restarted; the rest is, one machine after the other, as an apply does. MayRestart is asked before.
+func (a *App) Renew(ctx context.Context, r Request, o Observer, what Renewed) (*Result, error) {
+	w, err := a.begin(ctx, r, o)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	if err := cmp.Or(w.asApplied(), w.has(what.Hosts)); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	s, err := w.living(ctx, renewPipe)
+	if err != nil {
+		return nil, err
+	}
+	s.cluster.Certs.Renew = pki.Renewal{Before: began, Of: what.has}
+	s.why = WhyCertificates
+	return s.bring(ctx, renewPipe, nil, false)
+}
+
+// has refuses names of hosts that the cluster does not have.
+func (w *work) has(hosts []string) error {
+	for _, h := range hosts {
+		if !slices.ContainsFunc(w.config.Spec.Hosts, func(host v1alpha1.Host) bool { return host.Name == h }) {
+			return fault.Exit(fmt.Errorf("cluster %s has no host %q", w.config.Metadata.Name, h), fault.ExitUsage)
+		}
+	}
+	return nil
+}
+
+// Rotation says which authorities are exchanged for successors, and how.
+type Rotation struct {
+	Authorities []pki.CA
+	Phase       string        // only this one: add, swap or drop; empty: all that are left
+	Soak        time.Duration // to wait between two phases
+	Restart     bool          // workloads whose pods may not know the successors
+}
+
+// Rotate exchanges authorities, and the key of service-account tokens, for successors. It does so in three phases, each of which is an apply to all of the cluster: the
+// successor is trusted, too (add); it signs, and all certificates are made anew (swap); the former one is not trusted any more (drop). Where a run ends in between, the cluster
+// works as before, and the next one carries on. MayRestart is asked before each.
+func (a *App) Rotate(ctx context.Context, r Request, o Observer, rot Rotation) (res *Result, err error) {
+	done := map[pki.CA]bool{}
+	for {
+		var more bool
+		if res, more, err = a.rotate(ctx, r, o, rot, done); err != nil || !more {
+			return res, err
+		}
+		if rot.Soak > 0 {
+			a.use(r, o).notice("the next phase begins in %s", rot.Soak)
+		}
+		select {
+		case <-time.After(rot.Soak):
+		case <-o.Stop:
+			return res, fault.Exit(ErrStopped, fault.ExitInterrupted)
+		case <-ctx.Done():
+			return res, ctx.Err()
+		}
+	}
+}
+
+// rotate is one phase of Rotate. Authorities that are through are added to done. more: others are to follow.
+func (a *App) rotate(ctx context.Context, r Request, o Observer, rot Rotation, done map[pki.CA]bool) (_ *Result, more bool, err error) {
+	w, err := a.begin(ctx, r, o)
+	if err != nil {
+		return nil, false, err
+	}
+	defer w.close()
+	settled, err := w.settled()
+	if err != nil {
+		return nil, false, err
+	}
+	s, err := w.living(ctx, rotatePipe)
+	if err != nil {
+		return nil, false, err
+	}
+	if missing := s.cluster.Missing(); missing != nil {
+		err := fmt.Errorf("authorities cannot be rotated without %s: they would know nobody afterwards", human.Names(missing, 10))
+		return nil, false, fault.Advise(err, "bring them up, or take them out of the cluster, and run the same command again")
+	}
+	s.why = WhyCertificates
+	if !settled { // an earlier run is to be finished first, in the phase that it was in
+		w.notice("finishing what the last run has left")
+		res, err := s.bring(ctx, rotatePipe, nil, false)
+		return res, true, err
+	}
+	phase, some, err := s.next(rot, done)
+	if err != nil || some == nil {
+		return &Result{Cluster: s.config.Metadata.Name}, false, err
+	}
+	if phase == drop {
+		if err := s.mayDrop(ctx, rot, some); err != nil {
+			return nil, false, err
+		}
+	}
+	begin := map[string]func(*pki.Store, pki.CA) error{add: (*pki.Store).Add, swap: (*pki.Store).Swap, drop: (*pki.Store).Drop}[phase]
+	var names []string
+	for _, ca := range some {
+		err = errors.Join(err, begin(s.cluster.Certs, ca))
+		names = append(names, string(ca))
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	w.notice("%s: %s", fmt.Sprintf(phases[phase], strings.Join(names, ", ")), "phase "+phase)
+	res, err := s.bring(ctx, rotatePipe, nil, false)
+	if err == nil && phase == drop {
+		for _, ca := range some {
+			done[ca] = true
+		}
+	}
+	return res, err == nil && !r.DryRun && rot.Phase == "", err
+}
+
+// The phases of a rotation.
+const (
+	add  = "add"
+	swap = "swap"
+	drop = "drop"
+)
+
+// phases say what happens to authorities in each.
+var phases = map[string]string{
+	add:  "the successors of %s are trusted, too",
+	swap: "the successors of %s sign",
+	drop: "what signed before the successors of %s is trusted no more",
+}
+
+// settled reports whether the last run that has changed the cluster ended well. It refuses to begin while the configuration has changes.
+func (w *work) settled() (bool, error) {
+	if err := w.checkMade(); err != nil {
+		return false, err
+	}
+	applied, err := w.records.Applied()
+	if err != nil || applied.Run.Result != "ok" {
+		return false, err
+	}
+	return true, w.asApplied()
+}
+
+// next is the phase to begin, and for which authorities: the earliest that any is to go through, so that all come along.
+func (s *site) next(rot Rotation, done map[pki.CA]bool) (string, []pki.CA, error) {
+	at := map[string][]pki.CA{}
+	for _, ca := range rot.Authorities {
+		phase, err := s.cluster.Certs.Phase(ca)
+		if err != nil {
+			return "", nil, err
+		}
+		if !done[ca] {
+			to := [...]string{pki.Steady: add, pki.Added: swap, pki.Swapped: drop}[phase]
+			at[to] = append(at[to], ca)
+		}
+	}
+	for _, phase := range []string{add, swap, drop} {
+		if some := at[phase]; some != nil && (rot.Phase == "" || rot.Phase == phase) {
+			return phase, some, nil
+		}
+	}
+	if rot.Phase == "" || len(done) > 0 {
+		return "", nil, nil
+	}
+	var are []string
+	for to, some := range at {
+		for _, ca := range some {
+			are = append(are, fmt.Sprintf("%s: %s is next", ca, to))
+		}
+	}
+	slices.Sort(are)
+	return "", nil, fault.Exit(fmt.Errorf("no authority is at phase %s:\n  %s", rot.Phase, joinLines(are)), fault.ExitUsage)
+}
+
+// mayDrop refuses to end the trust in authorities that something may still need: pods know the successors when they have started after these began to sign. With rot.Restart
+// they are restarted.
+func (s *site) mayDrop(ctx context.Context, rot Rotation, some []pki.CA) error {
+	var since time.Time
+	for _, ca := range some {
+		if ca != pki.Kubernetes && ca != pki.ServiceAccounts {
+			continue // no pod knows it
+		}
+		at, err := s.cluster.Certs.SwappedAt(ca)
+		if err != nil {
+			return err
+		}
+		if at.After(since) {
+			since = at
+		}
+	}
+	if since.IsZero() || s.DryRun {
+		return nil
+	}
+	client, err := step.Kube(s.hosts[plan.API], s.cluster.AnyAPI())
+	if err != nil {
+		return err
+	}
+	old, err := client.CallersBefore(ctx, since)
+	if err == nil && rot.Restart && old != nil {
+		s.notice("restarting what has started before the successors signed: %s", human.Names(workloads(old), 10))
+		if err = client.Restart(ctx, old); err == nil {
+			old, err = client.CallersBefore(ctx, since)
+		}
+	}
+	if err != nil || old == nil || s.Force {
+		return err
+	}
+	err = fmt.Errorf("these pods have started before the successors signed, and may know only what signed before:\n  %s", joinLines(workloads(old)))
+	return fault.Advise(err, "the cluster works as it is. Restart them, by hand or with --restart-workloads, and run the same command again; --force goes on without")
+}
+
+func workloads(all []kube.Workload) (names []string) {
+	for _, w := range all {
+		names = append(names, w.String())
+	}
+	return names
+}
