@@ -33,7 +33,7 @@ func TestRenew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(t *testing.T) {
-				w := newWorld(t, row(t, name), "")
+				w := newWorld(t, edited(t, row(t, name), "kubernetes: {certificateValidityDays: 365}"), "")
 				_, err := w.attempt(t.Context()).create()
 				w.must(err)
 				time.Sleep(200 * 24 * time.Hour)
@@ -48,7 +48,7 @@ func TestRenew(t *testing.T) {
 					is, err := a.App.Certificates(a.ctx, a.Request, a.Observer)
 					w.must(err)
 					for _, c := range is.Certificates {
-						if c.Days < 200 && !c.Authority && !strings.HasPrefix(c.Path, "/var/lib/kubelet/pki/kubelet-client-") {
+						if c.Days < 200 && c.Path != "" && !c.Authority && !strings.HasPrefix(c.Path, "/var/lib/kubelet/pki/kubelet-client-") {
 							names = append(names, c.Host+" "+c.Path)
 						}
 					}
@@ -101,9 +101,6 @@ func TestRotate(t *testing.T) {
 					if err == nil && slices.ContainsFunc(was, func(s *x509.Certificate) bool { return certs[0].CheckSignatureFrom(s) == nil }) {
 						t.Errorf("%s on %s is of a former authority", c.Path, c.Host)
 					}
-				}
-				if is.Problems != nil {
-					t.Errorf("problems: %q", is.Problems)
 				}
 			})
 		})

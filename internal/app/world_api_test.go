@@ -9,9 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"net/netip"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -22,7 +19,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/kube"
 	"github.com/kubexm/kubexm/pkg/kube/kubetest"
-	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
@@ -147,7 +143,7 @@ func (w *world) named(h *runnertest.Host, name, port string) (net.Conn, error) {
 
 // serve runs the API server with the certificates on the host, and lets all hosts reach it.
 func (w *world) serve(h *runnertest.Host) error {
-	if _, _, err := serving(w, h); err != nil {
+	if _, _, err := serving(h); err != nil {
 		return err
 	}
 	w.mu.Lock()
@@ -161,7 +157,7 @@ func (w *world) serve(h *runnertest.Host) error {
 	}
 	api := w.api
 	connect := func() (net.Conn, error) { // it reads its certificate again
-		pair, ca, err := serving(w, h)
+		pair, ca, err := serving(h)
 		if err != nil {
 			return nil, err
 		}
@@ -302,33 +298,14 @@ func (w *world) controllersSkewed(h *runnertest.Host) {
 	}
 }
 
-// serving is the API server's certificate on the host; kubeadm makes it from the authority.
-func serving(w *world, h *runnertest.Host) (pair tls.Certificate, ca string, err error) {
+// serving is the API server's certificate on the host.
+func serving(h *runnertest.Host) (pair tls.Certificate, ca string, err error) {
 	const dir = "/etc/kubernetes/pki/"
 	ca, _ = h.Get(dir + "ca.crt")
 	crt, _ := h.Get(dir + "apiserver.crt")
 	own, _ := h.Get(dir + "apiserver.key")
-	if pair, err = tls.X509KeyPair([]byte(crt), []byte(own)); err == nil {
-		return pair, ca, nil
-	}
-	pair, err = signed(w, h, dir+"ca", pki.APIServer(h.Name, []string{w.at(h.Name)}, "cluster.local", []netip.Prefix{netip.MustParsePrefix("10.233.0.0/18")}, endpoints...))
+	pair, err = tls.X509KeyPair([]byte(crt), []byte(own))
 	return pair, ca, err
-}
-
-// signed is a certificate of the authority whose files on the host begin with a path.
-func signed(w *world, h *runnertest.Host, authority string, spec pki.Spec) (tls.Certificate, error) {
-	store := &pki.Store{Dir: w.TempDir()}
-	at := filepath.Join(store.Dir, string(spec.CA))
-	w.must(os.MkdirAll(at, 0o700))
-	for _, ext := range []string{".crt", ".key"} {
-		text, _ := h.Get(authority + ext)
-		w.must(os.WriteFile(filepath.Join(at, "ca"+ext), []byte(text), 0o600))
-	}
-	p, err := store.Leaf(spec)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	return *p.TLS(), nil
 }
 
 // down ends the API server of a host.

@@ -163,20 +163,23 @@ func (w *world) etcdDown(h *runnertest.Host) {
 	}
 }
 
-// memberConf is what a member shows: kubexm's files, or what kubeadm makes of the authority.
+// memberConf is what a member shows, which it reads again for each connection, and whom it trusts, which it reads when it starts.
 func (w *world) memberConf(h *runnertest.Host) *tls.Config {
-	const own = "/etc/ssl/etcd/ssl/"
-	ca, _ := h.Get(own + "ca.pem")
-	crt, _ := h.Get(own + "member-" + h.Name + ".pem")
-	key, _ := h.Get(own + "member-" + h.Name + "-key.pem")
-	pair, err := tls.X509KeyPair([]byte(crt), []byte(key))
-	if err == nil {
-		return mutual(pair, ca)
+	dir := "/etc/ssl/etcd/ssl/"
+	authority, cert, key := dir+"ca.pem", dir+"member-"+h.Name+".pem", dir+"member-"+h.Name+"-key.pem"
+	if _, own := h.Get(cert); !own {
+		dir = "/etc/kubernetes/pki/etcd/"
+		authority, cert, key = dir+"ca.crt", dir+"server.crt", dir+"server.key"
 	}
-	ca, _ = h.Get("/etc/kubernetes/pki/etcd/ca.crt")
-	pair, err = signed(w, h, "/etc/kubernetes/pki/etcd/ca", pki.EtcdMember(h.Name, []string{w.at(h.Name)}))
-	w.must(err)
-	return mutual(pair, ca)
+	ca, _ := h.Get(authority)
+	conf := mutual(tls.Certificate{}, ca)
+	conf.Certificates, conf.GetCertificate = nil, func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		shown, _ := h.Get(cert)
+		private, _ := h.Get(key)
+		pair, err := tls.X509KeyPair([]byte(shown), []byte(private))
+		return &pair, err
+	}
+	return conf
 }
 
 // called reports whether a master has with what the user calls the etcd that is not kubexm's.
