@@ -70,6 +70,10 @@ e2e-hosts: deps ## real clusters that get hosts and lose them while they are use
 e2e-upgrades: deps ## real clusters that are upgraded while they are used, and go back (ROW=N: one of 1, 3, 5, 7, 9, 13, 18, 21; FROM=MINOR: 1.34 to 1.36; OFFLINE=1: with the cable cut)
 	E2E_UPGRADE=$(ROW) E2E_FROM=$(FROM) E2E_OFFLINE=$(OFFLINE) $(GO) test -tags e2e -count=1 -timeout 180m -v -run '^TestUpgrades$$' ./test/e2e
 
+.PHONY: e2e-certs
+e2e-certs: deps ## real clusters whose certificates are renewed, and whose authorities are exchanged, while they are used (ROW=N: one of 1, 2, 5, 7, 9, 13, 18, 21, 22)
+	E2E_CERTS=$(ROW) $(GO) test -tags e2e -count=1 -timeout 90m -v -run '^TestCertificates$$' ./test/e2e
+
 .PHONY: e2e-system
 e2e-system: deps ## real clusters whose operating systems are upgraded, and whose machines restart (ROW=N: one of 1, 7, 9, 21)
 	E2E_SYSTEM=$(ROW) $(GO) test -tags e2e -count=1 -timeout 90m -v -run '^TestSystem$$' ./test/e2e

@@ -1,6 +1,8 @@
 package app_test
 
 import (
+	"bytes"
+	"context"
 	"crypto/x509"
 	"fmt"
 	"maps"
@@ -10,10 +12,15 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/kube/kubetest"
 	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
@@ -122,4 +129,109 @@ func (w *world) signers(name string) (all []*x509.Certificate) {
 		all = append(all, p.X509)
 	}
 	return all
+}
+
+// TestKilledRotation is killed again and again at nodes far into its phases, and carries on until all is exchanged.
+func TestKilledRotation(t *testing.T) { killedRotation(t, 1) }
+
+// TestFaultsKilledRotation does so at many nodes.
+func TestFaultsKilledRotation(t *testing.T) { killedRotation(t, 12) }
+
+func killedRotation(t *testing.T, often int) {
+	for _, name := range []string{"row7", "row9"} {
+		for n := range often {
+			t.Run(fmt.Sprint(name, "/", n), func(t *testing.T) {
+				t.Parallel()
+				bubble(t, func(t *testing.T) {
+					w := newWorld(t, row(t, name), "")
+					_, err := w.attempt(t.Context()).create()
+					w.must(err)
+					was := w.signers(name)
+					killed := 0
+					for at := 3 + 11*n; ; at += 40 {
+						ctx, cancel := context.WithCancel(t.Context())
+						a := w.attempt(ctx)
+						a.killAt(at)
+						_, err := a.App.Rotate(a.ctx, a.Request, a.Observer, app.Rotation{Authorities: pki.Rotated()})
+						cancel()
+						if err == nil {
+							break
+						}
+						if killed++; killed > 40 {
+							t.Fatalf("not done after %d runs: %v", killed, err)
+						}
+						w.answers()
+					}
+					if slices.ContainsFunc(w.signers(name), func(c *x509.Certificate) bool { return slices.ContainsFunc(was, c.Equal) }) || killed == 0 {
+						t.Errorf("not all authorities are new, after %d kills", killed)
+					}
+					w.settled()
+					w.verified()
+				})
+			})
+		}
+	}
+}
+
+// answers wants the API to answer one who knows what the control machine does.
+func (w *world) answers() {
+	w.Helper()
+	a := w.attempt(w.Context())
+	if _, err := a.App.Status(a.ctx, a.Request, a.Observer); err != nil {
+		w.Errorf("the API does not answer: %v", err)
+	}
+}
+
+// TestDropRefused keeps former authorities as long as pods may know only these, and restarts what can be.
+func TestDropRefused(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, row(t, "row2"), "")
+		_, err := w.attempt(t.Context()).create()
+		w.must(err)
+		w.callers()
+		rot := app.Rotation{Authorities: []pki.CA{pki.Kubernetes}}
+		err = w.rotate(rot)
+		if err == nil || !strings.Contains(err.Error(), "Deployment default/caller") || !strings.Contains(err.Error(), "Pod default/lone") {
+			t.Fatalf("pods from before: %v", err)
+		}
+		w.settled()
+		rot.Restart = true
+		if err = w.rotate(rot); err == nil || strings.Contains(err.Error(), "Deployment") || !strings.Contains(err.Error(), "Pod default/lone") {
+			t.Fatalf("a pod that nothing starts again: %v", err)
+		}
+		w.deleteObject("Pod", "lone")
+		w.must(w.rotate(rot))
+		w.settled()
+		if err := w.rotate(app.Rotation{Authorities: rot.Authorities, Phase: "drop"}); fault.ExitCode(err) != fault.ExitUsage || !strings.Contains(err.Error(), "kubernetes: add is next") {
+			t.Errorf("drop before add: %v", err)
+		}
+	})
+}
+
+// callers are a Deployment with a pod, which is replaced when that is restarted, and a pod that nothing replaces. Both have an account.
+func (w *world) callers() {
+	started := time.Now().UTC().Format(time.RFC3339)
+	put := func(apiVersion, kind, name, ownerKind, owner string, more map[string]any) *unstructured.Unstructured {
+		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"namespace": "default", "name": name, "uid": name}}}
+		if owner != "" {
+			controls := true
+			o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "apps/v1", Kind: ownerKind, Name: owner, UID: types.UID(owner), Controller: &controls}})
+		}
+		maps.Copy(o.Object, more)
+		w.api.Put(o)
+		return o
+	}
+	pod := map[string]any{"status": map[string]any{"phase": "Running", "startTime": started}, "spec": map[string]any{"volumes": []any{map[string]any{
+		"name": "token", "projected": map[string]any{"sources": []any{map[string]any{"serviceAccountToken": map[string]any{"path": "token"}}}},
+	}}}}
+	put("apps/v1", "Deployment", "caller", "", "", map[string]any{"spec": map[string]any{"template": map[string]any{}}})
+	put("apps/v1", "ReplicaSet", "caller-1", "Deployment", "caller", nil)
+	called := put("v1", "Pod", "caller-1-a", "ReplicaSet", "caller-1", pod)
+	put("v1", "Pod", "lone", "", "", pod)
+	w.api.OnWrite = func(o *unstructured.Unstructured) {
+		if text, _ := o.MarshalJSON(); o.GetName() == "caller" && bytes.Contains(text, []byte("restartedAt")) {
+			go w.api.Delete(called)
+		}
+		kubetest.Settle(o)
+	}
 }

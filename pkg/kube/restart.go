@@ -23,7 +23,7 @@ func (w Workload) String() string { return w.Kind + " " + w.Namespace + "/" + w.
 // CallersBefore lists what has pods that may call the API with an account of theirs, and that have started before a time.
 func (c *Client) CallersBefore(ctx context.Context, at time.Time) (all []Workload, err error) {
 	var pods []corev1.Pod
-	owners := map[types.UID]metav1.OwnerReference{}
+	deployments := map[string]metav1.OwnerReference{} // by namespace and name of their ReplicaSets
 	err = c.retry(ctx, "listing pods", func(ctx context.Context) error {
 		list, err := c.Typed.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -36,7 +36,7 @@ func (c *Client) CallersBefore(ctx context.Context, at time.Time) (all []Workloa
 		pods = list.Items
 		for _, rs := range sets.Items {
 			if of := metav1.GetControllerOf(&rs); of != nil {
-				owners[rs.UID] = *of
+				deployments[rs.Namespace+"/"+rs.Name] = *of
 			}
 		}
 		return nil
@@ -47,7 +47,7 @@ func (c *Client) CallersBefore(ctx context.Context, at time.Time) (all []Workloa
 		}
 		w := Workload{"Pod", p.Namespace, p.Name, false}
 		if of := metav1.GetControllerOf(&p); of != nil {
-			if higher, ok := owners[of.UID]; ok {
+			if higher, ok := deployments[p.Namespace+"/"+of.Name]; ok && of.Kind == "ReplicaSet" {
 				of = &higher
 			}
 			w = Workload{of.Kind, p.Namespace, of.Name, slices.Contains([]string{"Deployment", "DaemonSet", "StatefulSet"}, of.Kind)}

@@ -107,7 +107,7 @@ func upgrades(t *testing.T, row int, from string) {
 		}
 		os.Remove(hooks)
 		w := watch(t, c)
-		asks := c.ask(t, service)
+		asks := c.ask(t, service+"/", 2)
 		args := append(append([]string{"upgrade"}, way...), "--yes", "-o", "json")
 		if i == 2 {
 			c.broken(t, spare, args)
@@ -253,11 +253,11 @@ func (c *cluster) serve(t *testing.T) string {
 	}
 }
 
-// ask asks a service from the first master, ten times a second, until the function that it returns counts the answers.
-func (c *cluster) ask(t *testing.T, address string) func(*testing.T) string {
+// ask asks at an address from the first master, ten times a second, until the function that it returns counts the answers, each of which must come within seconds.
+func (c *cluster) ask(t *testing.T, address string, seconds int) func(*testing.T) string {
 	t.Helper()
 	n := the.nodes[0]
-	the.on(t, n, `rm -f /run/asked; systemd-run -q --unit asks sh -c 'while :; do if curl -sf -m 2 -o /dev/null http://`+address+`/; then echo ok; else echo "failed $(date +%T)"; fi; sleep 0.1; done >>/run/asked'`)
+	the.on(t, n, `rm -f /run/asked; systemd-run -q --unit asks sh -c 'while :; do if curl -sf -m `+strconv.Itoa(seconds)+` -o /dev/null http://`+address+`; then echo ok; else echo "failed $(date +%T)"; fi; sleep 0.1; done >>/run/asked'`)
 	return func(t *testing.T) string {
 		t.Helper()
 		out := the.on(t, n, `systemctl stop asks; systemctl reset-failed asks 2>/dev/null; echo "$(grep -c . /run/asked) requests, $(grep -c failed /run/asked) failed"; grep failed /run/asked | head -n 20; rm -f /run/asked`)
