@@ -179,6 +179,9 @@ func (w *work) settled() (bool, error) {
 func (s *site) next(rot Rotation, done map[pki.CA]bool) (string, []pki.CA, error) {
 	at := map[string][]pki.CA{}
 	for _, ca := range rot.Authorities {
+		if !s.signs(ca) {
+			continue
+		}
 		phase, err := s.cluster.Certs.Phase(ca)
 		if err != nil {
 			return "", nil, err
@@ -204,6 +207,18 @@ func (s *site) next(rot Rotation, done map[pki.CA]bool) (string, []pki.CA, error
 	}
 	slices.Sort(are)
 	return "", nil, fault.Exit(fmt.Errorf("no authority is at phase %s:\n  %s", rot.Phase, joinLines(are)), fault.ExitUsage)
+}
+
+// signs reports whether something of the cluster depends on an authority.
+func (s *site) signs(ca pki.CA) bool {
+	switch ca {
+	case pki.Etcd:
+		return !s.cluster.ExternalEtcd()
+	case pki.Registry:
+		return s.cluster.RegistryHost() != ""
+	default:
+		return true
+	}
 }
 
 // mayDrop refuses to end the trust in authorities that something may still need: pods know the successors when they have started after these began to sign. With rot.Restart

@@ -139,9 +139,9 @@ etcd, kubelets and the registry present. One that a server presents and no file 
 more was renewed, and the server was not restarted since.
 
 A certificate is due 30 days before it expires, or when a tenth of its life is left where
-that is less, and soon three times as long before. What kubexm has signed any apply renews
-when it has 30 days left; kubelets of kubeadm's renew their own; what kubeadm has signed
-on masters, "kubeadm certs renew" does.
+that is less, and soon three times as long before. Any apply renews those that have 30 days
+left, and kubexm certs renew does at any time; kubelets of kubeadm's renew their own client
+certificates.
 
 The exit code is 1 when a certificate is due or has expired, or something could not be read.`,
 		Example: "  kubexm certs check-expiration --name prod\n  kubexm certs list --name prod -o json | jq '.certificates[] | select(.days < 90)'",
@@ -162,7 +162,7 @@ The exit code is 1 when a certificate is due or has expired, or something could 
 		case err != nil:
 		case n > 0:
 			err = fault.Advise(fmt.Errorf("cluster %s has %s due or expired", is.Cluster, human.Count(n, "certificate")),
-				"kubexm apply"+p.app.Which(p.request)+" renews those that kubexm has signed, but for authorities")
+				"kubexm certs renew"+p.app.Which(p.request)+" renews them, but for authorities, which kubexm certs rotate-ca exchanges")
 		case len(is.Problems) > 0:
 			err = errors.New("not all certificates could be read")
 		}

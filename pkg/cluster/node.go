@@ -114,6 +114,11 @@ func (c *Cluster) Kubeconfig(server, user string, spec pki.Spec) secret.Secret {
 	return conf
 }
 
+// AdminKubeconfig is the administrator's on masters.
+func (c *Cluster) AdminKubeconfig() secret.Secret {
+	return c.Kubeconfig(c.Endpoint(), "kubernetes-admin", pki.Admin())
+}
+
 // AdminConf is the file of AdminConfig, in the cluster's directory.
 const AdminConf = "admin.conf"
 

@@ -117,6 +117,19 @@ func Expires(certs []byte) (last time.Time, err error) {
 	return last, err
 }
 
+// SignedBy reports whether an authority has signed the first of some certificates (PEM, among which there may be a key).
+func SignedBy(certs, authority []byte) (bool, error) {
+	signers, err := certutil.ParseCertsPEM(authority)
+	if err != nil {
+		return false, err
+	}
+	shown, err := certutil.ParseCertsPEM(certs)
+	if err != nil {
+		return false, err
+	}
+	return shown[0].CheckSignatureFrom(signers[0]) == nil, nil
+}
+
 // Spec says what a leaf certificate is for.
 type Spec struct {
 	CA     CA

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -71,4 +72,22 @@ func ServerOf(kubeconfig []byte) (server string, caPEM []byte, err error) {
 		return c.Server, c.CertificateAuthorityData, nil
 	}
 	return "", nil, errors.New("reading a kubeconfig: it names no API server")
+}
+
+// Trusting returns a kubeconfig that trusts other authorities (PEM); nil: it trusts those already.
+func Trusting(kubeconfig, caPEM []byte) ([]byte, error) {
+	config, err := clientcmd.Load(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	changed := false
+	for _, c := range config.Clusters {
+		if !bytes.Equal(bytes.TrimSpace(c.CertificateAuthorityData), bytes.TrimSpace(caPEM)) {
+			c.CertificateAuthorityData, changed = caPEM, true
+		}
+	}
+	if !changed {
+		return nil, nil
+	}
+	return clientcmd.Write(*config)
 }

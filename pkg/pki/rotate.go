@@ -26,7 +26,7 @@ func (r Renewal) covers(spec Spec, have *x509.Certificate) bool {
 const ServiceAccounts CA = "service-accounts"
 
 // Rotated are the authorities that can be rotated, each on its own or all at once.
-func Rotated() []CA { return []CA{Kubernetes, Etcd, FrontProxy, ServiceAccounts} }
+func Rotated() []CA { return []CA{Kubernetes, Etcd, FrontProxy, ServiceAccounts, Registry} }
 
 // Phase is how far the rotation of an authority is. Each is brought to all of the cluster before the next one begins.
 type Phase int

@@ -23,7 +23,7 @@ func certificates(_ context.Context, l *Look) (found []Finding, _ error) {
 	if c.RegistryHost() != "" {
 		authorities = append(authorities, pki.Registry)
 	}
-	const rotate = "kubexm does not renew authorities: replace it before (https://kubernetes.io/docs/tasks/tls/manual-rotation-of-ca-certificates)"
+	const rotate = "exchange it before: kubexm certs rotate-ca"
 	for _, ca := range authorities {
 		pair, err := c.Certs.CA(ca)
 		if err != nil {

@@ -112,7 +112,7 @@ var proxied = map[string]any{
 
 func vip(mode string) map[string]any {
 	return map[string]any{
-		"Image": "kube-vip:v1", "VIP": "10.0.0.100", "Interface": "eth0", "Mode": mode, "IP": "10.0.0.11", "Port": 6443,
+		"Kubeconfig": "0123456789abcdef", "Image": "kube-vip:v1", "VIP": "10.0.0.100", "Interface": "eth0", "Mode": mode, "IP": "10.0.0.11", "Port": 6443,
 		"ASN": 64512, "Peers": "10.0.0.1:64513::false", "HoldTime": "30",
 	}
 }

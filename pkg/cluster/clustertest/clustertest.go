@@ -176,7 +176,7 @@ func file(b *strings.Builder, f step.File) { show(b, f.Path, f.Mode, f.Content) 
 
 var (
 	block = regexp.MustCompile(`(?s)-----BEGIN ([A-Z ]+)-----.*?-----END [A-Z ]+-----`)
-	data  = regexp.MustCompile(`(?m)(-data: ).*`)
+	data  = regexp.MustCompile(`(?m)(-data: |kubexm\.io/kubeconfig: )[^}\n]*`)
 )
 
 func show(b *strings.Builder, path string, mode fs.FileMode, content []byte) {

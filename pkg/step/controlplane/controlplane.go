@@ -83,15 +83,15 @@ func Kubeconfigs(c *cluster.Cluster, host string) step.Step {
 	if c.Kubeadm() {
 		beside = "https://" + net.JoinHostPort(c.IP(host), strconv.Itoa(c.APIPort()))
 	}
-	file := func(name, server, user string, spec pki.Spec) step.File {
-		return step.File{Path: "/etc/kubernetes/" + name, Content: step.Content(c.Kubeconfig(server, user, spec).Reveal()), Mode: 0o600}
+	file := func(name string, conf secret.Secret) step.File {
+		return step.File{Path: "/etc/kubernetes/" + name, Content: step.Content(conf.Reveal()), Mode: 0o600}
 	}
-	admin := file("admin.conf", c.Endpoint(), "kubernetes-admin", pki.Admin())
-	admin.Reread = true
+	admin := file("admin.conf", c.AdminKubeconfig())
+	admin.Reread = true // but by kube-vip, whose pod tells which it has read
 	return step.Files{What: "kubeconfigs", List: []step.File{
 		admin,
-		file("controller-manager.conf", beside, "system:kube-controller-manager", pki.ControllerManager()),
-		file("scheduler.conf", beside, "system:kube-scheduler", pki.Scheduler()),
+		file("controller-manager.conf", c.Kubeconfig(beside, "system:kube-controller-manager", pki.ControllerManager())),
+		file("scheduler.conf", c.Kubeconfig(beside, "system:kube-scheduler", pki.Scheduler())),
 	}}
 }
 

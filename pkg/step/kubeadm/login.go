@@ -1,13 +1,9 @@
 package kubeadm
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
-
-	"k8s.io/client-go/tools/clientcmd"
-	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/pki"
@@ -43,9 +39,9 @@ func (l Login) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, er
 	if !joined {
 		return nil, nil
 	}
-	conf, err := l.trusting(was.Data)
+	conf, err := pki.Trusting(was.Data, l.CA)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("reading %s: %w", kubeletPath, err)
 	}
 	ch := &step.Change{Restarts: []string{"kubelet"}}
 	put, back := "", []runner.File{}
@@ -56,8 +52,8 @@ func (l Login) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, er
 	}
 	former, signed := files[currentPath], true
 	if former.Data != nil {
-		if signed, err = l.signed(former.Data); err != nil {
-			return nil, err
+		if signed, err = pki.SignedBy(former.Data, l.Signer); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", currentPath, err)
 		}
 	}
 	if !signed {
@@ -87,35 +83,4 @@ func (l Login) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, er
 		return err
 	}
 	return ch, nil
-}
-
-// trusting is a kubeconfig that trusts what it should; nil: it does.
-func (l Login) trusting(text []byte) ([]byte, error) {
-	conf, err := clientcmd.Load(text)
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", kubeletPath, err)
-	}
-	changed := false
-	for _, c := range conf.Clusters {
-		if !bytes.Equal(bytes.TrimSpace(c.CertificateAuthorityData), bytes.TrimSpace(l.CA)) {
-			c.CertificateAuthorityData, changed = l.CA, true
-		}
-	}
-	if !changed {
-		return nil, nil
-	}
-	return clientcmd.Write(*conf)
-}
-
-// signed reports whether the present authority has signed the first of some certificates.
-func (l Login) signed(certs []byte) (bool, error) {
-	signers, err := certutil.ParseCertsPEM(l.Signer)
-	if err != nil {
-		return false, fmt.Errorf("reading the authority: %w", err)
-	}
-	shown, err := certutil.ParseCertsPEM(certs)
-	if err != nil {
-		return false, fmt.Errorf("reading %s: %w", currentPath, err)
-	}
-	return shown[0].CheckSignatureFrom(signers[0]) == nil, nil
 }

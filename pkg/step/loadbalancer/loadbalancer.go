@@ -3,6 +3,8 @@
 package loadbalancer
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"path"
@@ -14,6 +16,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/templates"
+	"github.com/kubexm/kubexm/pkg/util/secret"
 )
 
 // settings are what the configuration of a proxy is made of.
@@ -152,9 +155,15 @@ func KubeVIP(c *cluster.Cluster, host string) step.Step {
 		}
 	}
 	pod := templates.Render("loadbalancer/kube-vip", struct {
-		Image, VIP, Interface, Mode, IP, Peers, HoldTime string
-		Port                                             int
-		ASN                                              int64
-	}{c.Image("kube-vip"), c.Spec.LoadBalancer.VIP, c.Interface(host), k.Mode, c.IP(host), strings.Join(peers, ","), hold, c.APIPort(), k.ASN})
+		Kubeconfig, Image, VIP, Interface, Mode, IP, Peers, HoldTime string
+		Port                                                         int
+		ASN                                                          int64
+	}{digest(c.AdminKubeconfig()), c.Image("kube-vip"), c.Spec.LoadBalancer.VIP, c.Interface(host), k.Mode, c.IP(host), strings.Join(peers, ","), hold, c.APIPort(), k.ASN})
 	return step.File{Path: podFile, Content: pod, Mode: 0o600}
+}
+
+// digest tells a kubeconfig from others.
+func digest(conf secret.Secret) string {
+	sum := sha256.Sum256([]byte(conf.Reveal()))
+	return hex.EncodeToString(sum[:8])
 }
