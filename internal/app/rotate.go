@@ -103,7 +103,7 @@ func (a *App) rotate(ctx context.Context, r Request, o Observer, rot Rotation, d
 		return nil, false, err
 	}
 	defer w.close()
-	settled, err := w.settled()
+	last, err := w.unedited()
 	if err != nil {
 		return nil, false, err
 	}
@@ -116,10 +116,11 @@ func (a *App) rotate(ctx context.Context, r Request, o Observer, rot Rotation, d
 		return nil, false, fault.Advise(err, "bring them up, or take them out of the cluster, and run the same command again")
 	}
 	s.why = WhyCertificates
-	if !settled { // an earlier run is to be finished first, in the phase that it was in
-		w.notice("finishing what the last run has left")
+	if last.Result != "ok" || last.Missing != nil { // all hosts are to be in one phase before the next one begins
+		w.notice("finishing what %s has left", last.ID)
 		res, err := s.bring(ctx, rotatePipe, nil, false)
-		return res, true, err
+		reached, unknown := s.reached(rot)
+		return res, !r.DryRun && !reached, errors.Join(err, unknown)
 	}
 	phase, some, err := s.next(rot, done)
 	if err != nil || some == nil {
@@ -163,16 +164,16 @@ var phases = map[string]string{
 	drop: "what signed before the successors of %s is trusted no more",
 }
 
-// settled reports whether the last run that has changed the cluster ended well. It refuses to begin while the configuration has changes.
-func (w *work) settled() (bool, error) {
-	if err := w.checkMade(); err != nil {
-		return false, err
+// reached reports whether all authorities are through the one phase that was asked for.
+func (s *site) reached(rot Rotation) (bool, error) {
+	to := map[string]pki.Phase{add: pki.Added, swap: pki.Swapped, drop: pki.Steady}
+	for _, ca := range rot.Authorities {
+		phase, err := s.cluster.Certs.Phase(ca)
+		if want, only := to[rot.Phase]; err != nil || !only || s.signs(ca) && phase != want {
+			return false, err
+		}
 	}
-	applied, err := w.records.Applied()
-	if err != nil || applied.Run.Result != "ok" {
-		return false, err
-	}
-	return true, w.asApplied()
+	return true, nil
 }
 
 // next is the phase to begin, and for which authorities: the earliest that any is to go through, so that all come along.

@@ -29,7 +29,7 @@ func (c *chronicle) told() string {
 	var text strings.Builder
 	all := c.restarts()
 	for _, service := range slices.Sorted(maps.Keys(all)) {
-		fmt.Fprintf(&text, "%s on %s\n", service, strings.Join(all[service], ", "))
+		fmt.Fprintf(&text, "%s on %s\n", service, strings.Join(slices.Sorted(slices.Values(all[service])), ", ")) // who leads comes last, and anybody may
 	}
 	return text.String()
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/pipeline"
@@ -60,23 +61,30 @@ func (a *App) UpgradeSystem(ctx context.Context, r Request, o Observer, u host.U
 
 // asApplied refuses to begin while the cluster is not what its configuration says.
 func (w *work) asApplied() error {
+	last, err := w.unedited()
+	if err == nil && last.Result != "ok" {
+		err = w.finishFirst(fmt.Errorf("the last run that applied a configuration, %s, did not end well", last.ID))
+	}
+	return err
+}
+
+// unedited refuses to begin while the configuration has changes, and returns the last run that applied it.
+func (w *work) unedited() (last store.Run, err error) {
 	if err := w.checkMade(); err != nil {
-		return err
+		return last, err
 	}
 	lines, err1 := w.unapplied()
 	applied, err2 := w.records.Applied()
 	if err := errors.Join(err1, err2); err != nil {
-		return err
+		return last, err
 	}
-	err := error(nil)
-	switch {
-	case lines != nil:
-		err = fmt.Errorf("the configuration has changes that are not applied yet:\n  %s", joinLines(lines))
-	case applied.Run.Result != "ok":
-		err = fmt.Errorf("the last run that applied a configuration, %s, did not end well", applied.Run.ID)
-	default:
-		return nil
+	if lines != nil {
+		err = w.finishFirst(fmt.Errorf("the configuration has changes that are not applied yet:\n  %s", joinLines(lines)))
 	}
+	return applied.Run, err
+}
+
+func (w *work) finishFirst(err error) error {
 	return fault.Exit(fault.Advise(err, "finish that first: kubexm apply"+w.Which()), fault.ExitUsage)
 }
 

@@ -59,9 +59,9 @@ func (c *Client) CallersBefore(ctx context.Context, at time.Time) (all []Workloa
 	return all, err
 }
 
-// calls reports whether a pod that has not ended has a token for the API.
+// calls reports whether a pod that has not ended, and is not about to, has a token for the API.
 func calls(p *corev1.Pod) bool {
-	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+	if p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return false
 	}
 	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {

@@ -233,9 +233,9 @@ type Leftovers struct{}
 
 func (Leftovers) String() string { return "nothing left of kubeadm join" }
 
-// Owns is all that a join writes. The first master has none of it, and is not told apart.
+// Owns is all that a join writes, and what Login does. The first master may have none of it, and is not told apart.
 func (Leftovers) Owns() ([]string, error) {
-	return []string{"path " + joinPath, "path " + discoveryPath, "path " + clientPath, "path " + currentPath}, nil
+	return []string{"path " + joinPath, "path " + discoveryPath, "path " + clientPath, "path " + currentPath, "path " + kubeletPath}, nil
 }
 
 // Precheck leaves a join that is not finished alone.

@@ -58,7 +58,7 @@ func (l Login) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, er
 	}
 	if !signed {
 		ch.Diff += "~ " + currentPath + ": signed by another authority\n"
-		put = "keep " + currentPath + "; ln -sfn " + clientPath + " " + currentPath + "\n"
+		put = "ln -sfn " + clientPath + " " + currentPath + "\n"
 		former.Path = clientPath
 		back = append(back, former)
 	}
@@ -74,6 +74,10 @@ func (l Login) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, er
 				return err
 			}
 			list = append(list, runner.File{Path: clientPath, Data: slices.Concat(pair.Cert, []byte(pair.Key.Reveal())), Mode: 0o600})
+		}
+		// They were not there before kubexm: what it changes now is no original.
+		if _, err := r.Change(ctx, "note 'path "+kubeletPath+"'; note 'path "+currentPath+"'"); err != nil {
+			return err
 		}
 		_, err := r.Change(ctx, "files; "+put+restart, list...)
 		return err
