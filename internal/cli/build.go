@@ -22,8 +22,8 @@ there; a machine never contacted is assumed to be an ordinary one.
 
 A second build writes the same bytes: keys and certificates are made once. Do not
 edit what is built: change the configuration, and build again. Not built are the
-name servers of spec.extra.resolves, as where they go depends on the machine, and the
-certificates that kubeadm signs on masters.`,
+name servers of spec.extra.resolves, as where they go depends on the machine, and how
+kubelets log in that kubeadm makes nodes of.`,
 		Example: `  kubexm build cluster --name prod
   less .kubexm/prod/node1/etc/systemd/system/etcd.service
   kubexm plan --name prod --diff       # what of it is not on the machines yet`,

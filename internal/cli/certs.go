@@ -47,18 +47,53 @@ a terminal; elsewhere --yes is needed.
 Kubelets that kubeadm has made nodes of renew their own client certificates by themselves.`,
 		Example: "  kubexm certs renew --name prod --dry-run\n  kubexm certs renew --name prod --yes\n  kubexm certs renew --name prod --what etcd --host node1",
 	})
-	format := p.createFlags(cmd)
 	what := cmd.Flags().StringSlice("what", nil, "only those that this `authority` has signed: "+strings.Join(authorities(), ", "))
-	hosts := cmd.Flags().StringSlice("host", nil, "only those that this `host` alone has")
 	complete(cmd, "what", authorities)
+	return p.renews(cmd, func() ([]pki.CA, error) { return chosenAuthorities(*what, authorities()) })
+}
+
+// renews lets a command renew what authorities have signed; none: what all have.
+func (p *program) renews(cmd *cobra.Command, of func() ([]pki.CA, error)) *cobra.Command {
+	format := p.createFlags(cmd)
+	hosts := cmd.Flags().StringSlice("host", nil, "only those that this `host` alone has")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		of, err := chosenAuthorities(*what, authorities())
+		authorities, err := of()
 		if err != nil {
 			return err
 		}
 		return p.operate(cmd, format.value, func(ctx context.Context, r app.Request, o app.Observer) (*app.Result, error) {
-			return p.app.Renew(ctx, r, o, app.Renewed{Authorities: of, Hosts: *hosts})
+			return p.app.Renew(ctx, r, o, app.Renewed{Authorities: authorities, Hosts: *hosts})
 		})
+	}
+	return cmd
+}
+
+// updateCommand has what is for certificates by the names that it has in other tools.
+func (p *program) updateCommand() *cobra.Command {
+	cmd := p.group("update", "Renew certificates or rotate authorities, each by its name")
+	cmd.GroupID = groupCluster
+	for _, c := range []struct {
+		use, what string
+		of        []pki.CA
+	}{
+		{"k8s-cert", "of Kubernetes", []pki.CA{pki.Kubernetes, pki.FrontProxy}}, {"etcd-cert", "of etcd", []pki.CA{pki.Etcd}},
+	} {
+		cmd.AddCommand(p.renews(p.ofCluster(&cobra.Command{
+			Use: c.use, Short: "Renew the certificates " + c.what, Long: "Renew the certificates " + c.what + ", as kubexm certs renew --what does.",
+			Example: "  kubexm update " + c.use + " --name prod --yes",
+		}), func() ([]pki.CA, error) { return c.of, nil }))
+	}
+	for _, c := range []struct {
+		use, what string
+		of        pki.CA
+	}{
+		{"k8s-ca", "the authority of Kubernetes", pki.Kubernetes}, {"etcd-ca", "the authority of etcd", pki.Etcd},
+		{"front-proxy-ca", "the authority of the front proxy", pki.FrontProxy}, {"sa-key", "the key of service-account tokens", pki.ServiceAccounts},
+	} {
+		cmd.AddCommand(p.rotates(p.ofCluster(&cobra.Command{
+			Use: c.use, Short: "Exchange " + c.what, Long: "Exchange " + c.what + " while the cluster is used, as kubexm certs rotate-ca does.",
+			Example: "  kubexm update " + c.use + " --name prod --restart-workloads --yes",
+		}), func([]string) ([]pki.CA, error) { return []pki.CA{c.of}, nil }))
 	}
 	return cmd
 }
@@ -102,9 +137,22 @@ started before swap are listed. --restart-workloads restarts what they belong to
   kubexm certs rotate-ca --all --name prod --restart-workloads --yes`,
 		Args: cobra.ArbitraryArgs, ValidArgs: known, PreRunE: p.chosen,
 	}
+	all := cmd.Flags().Bool("all", false, "all authorities at once")
+	return p.rotates(cmd, func(args []string) ([]pki.CA, error) {
+		if *all == (len(args) > 0) {
+			return nil, usage(fault.Advise(errors.New("name authorities, or give --all"), "known are "+strings.Join(known, ", ")))
+		}
+		if *all {
+			args = known
+		}
+		return chosenAuthorities(args, known)
+	})
+}
+
+// rotates lets a command exchange authorities.
+func (p *program) rotates(cmd *cobra.Command, of func(args []string) ([]pki.CA, error)) *cobra.Command {
 	format := p.createFlags(cmd)
 	var rot app.Rotation
-	all := cmd.Flags().Bool("all", false, "all authorities at once")
 	phase := choice{allowed: []string{"add", "swap", "drop"}}
 	cmd.Flags().Var(&phase, "phase", "only this phase: add, swap or drop")
 	complete(cmd, "phase", func() []string { return phase.allowed })
@@ -112,14 +160,8 @@ started before swap are listed. --restart-workloads restarts what they belong to
 	cmd.Flags().BoolVar(&rot.Restart, "restart-workloads", false, "restart workloads with pods that may not know the successors, before the former ones are dropped")
 	cmd.Flags().BoolVar(&p.request.Force, "force", false, "drop although pods may not know the successors")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if *all == (len(args) > 0) {
-			return usage(fault.Advise(errors.New("name authorities, or give --all"), "known are "+strings.Join(known, ", ")))
-		}
-		if *all {
-			args = known
-		}
 		var err error
-		if rot.Authorities, err = chosenAuthorities(args, known); err != nil {
+		if rot.Authorities, err = of(args); err != nil {
 			return err
 		}
 		rot.Phase = phase.value

@@ -225,7 +225,7 @@ func unknown(err error, cmd *cobra.Command, word string, words []string) error {
 // familiar are words that other tools have for what kubexm can do.
 var familiar = map[string]string{
 	"init": "config init", "validate": "config validate", "explain": "config explain", "diff": "plan apply --diff", "logs": "events", "log": "events",
-	"up": "create cluster", "deploy": "create cluster", "start": "create cluster", "update": "apply", "sync": "apply", "reconcile": "apply",
+	"up": "create cluster", "deploy": "create cluster", "start": "create cluster", "sync": "apply", "reconcile": "apply",
 	"reset": "delete cluster", "destroy": "delete cluster", "down": "delete cluster", "remove": "delete cluster", "uninstall": "delete cluster",
 	"check": "preflight", "precheck": "preflight", "doctor": "preflight", "get": "status", "describe": "status", "info": "status", "list": "status",
 	"artifact": "download --export", "bundle": "download --export", "export": "download --export", "pull": "download", "load": "import", "push": "registry push",
