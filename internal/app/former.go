@@ -50,7 +50,7 @@ func (w *work) ours(known, is *runner.Facts) bool {
 }
 
 // keepFormer lets machines of the control plane that are at other addresses already have their former ones as well, as long as the others know them by these,
-// if they are so many that the cluster does not work without. It reports whether anything was changed. Machines that are not known to be the hosts are left alone;
+// if they are so many that the cluster does not work without, or more than one. It reports whether anything was changed. Machines that are not known to be the hosts are left alone;
 // leadFresh is for those that join.
 func (s *site) keepFormer(ctx context.Context, facts map[string]*runner.Facts) (kept bool, err error) {
 	if s.DryRun || len(s.moves) == 0 {
@@ -94,8 +94,8 @@ func (s *site) keepFormer(ctx context.Context, facts map[string]*runner.Facts) (
 	return true, s.giveFormer(ctx, func(host string) bool { return s.ours(s.known[host], facts[host]) })
 }
 
-// strands reports whether a cluster does not work while hosts lack the addresses by which the others know them: etcd has no majority, or no API server is
-// left.
+// strands reports whether a cluster does not work, or cannot be changed, while hosts lack the addresses by which the others know them: etcd has no majority, no API server is
+// left, or others are not healthy while one of them changes.
 func (w *work) strands(lacking []string) bool {
 	all, gone := map[v1alpha1.Role]int{}, map[v1alpha1.Role]int{}
 	for _, h := range w.was.Spec.Hosts {
@@ -107,7 +107,7 @@ func (w *work) strands(lacking []string) bool {
 		}
 	}
 	const master, etcd = v1alpha1.RoleMaster, v1alpha1.RoleEtcd
-	return gone[etcd] > (all[etcd]-1)/2 || gone[master] > 0 && gone[master] == all[master]
+	return len(lacking) > 1 || gone[etcd] > (all[etcd]-1)/2 || gone[master] > 0 && gone[master] == all[master]
 }
 
 // giveFormer runs the script of keepFormer on some hosts. A master on which no API server listens then is none that the others need, as long as there is another.

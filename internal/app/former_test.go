@@ -119,7 +119,7 @@ func TestFormerWithFresh(t *testing.T) {
 }
 
 // TestFormerCounted moves hosts of the control plane. Their former addresses come back where, without these, no API server would be left, or too few of the
-// members that etcd has: neither those that join count, nor masters that have no member.
+// members that etcd has: those that join do not count; and where several have moved: one changes only when the others are healthy.
 func TestFormerCounted(t *testing.T) {
 	elsewhere := joinedBy(row(t, "etcd-elsewhere"), "node5 etcd", "node6 etcd")
 	for name, c := range map[string]struct {
@@ -129,7 +129,9 @@ func TestFormerCounted(t *testing.T) {
 	}{
 		"new members":          {alone(row(t, "row9")), row(t, "row9"), []string{"node1"}, true},
 		"the only master":      {elsewhere, elsewhere, []string{"node1"}, true},
-		"a master, one member": {apart(row(t, "row9")), apart(row(t, "row9")), []string{"node1", "node5"}, false},
+		"a master, a member":   {apart(row(t, "row9")), apart(row(t, "row9")), []string{"node1", "node5"}, true},
+		"a master alone":       {apart(row(t, "row9")), apart(row(t, "row9")), []string{"node1"}, false},
+		"a member alone":       {apart(row(t, "row9")), apart(row(t, "row9")), []string{"node5"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

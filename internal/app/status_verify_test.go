@@ -241,10 +241,11 @@ var stale = map[string]map[string]func(w *spoiler){
 	},
 }
 
-// reissued gives the API server of a master a certificate without the virtual address.
+// reissued gives the API server of a master the certificate of its kubelet, which has fewer names.
 func (w *spoiler) reissued(host string) {
 	for _, ext := range []string{"crt", "key"} {
-		w.lay(host, "/etc/kubernetes/pki/apiserver."+ext, "rubbish") // the fake makes another one then
+		text, _ := w.hosts[host].Get("/var/lib/kubelet/pki/kubelet." + ext)
+		w.lay(host, "/etc/kubernetes/pki/apiserver."+ext, text)
 	}
 }
 

@@ -114,7 +114,11 @@ func TestReadsBefore(t *testing.T) {
 				continue
 			}
 			for _, r := range service.Reads {
-				if id := at[n.Host+" "+r.String()]; !before[n.ID][id] {
+				id, brought := at[n.Host+" "+r.String()]
+				if !brought && service.Hold != nil { // on masters, authorities come with the control plane's certificates, before kubeadm starts the kubelet
+					continue
+				}
+				if !before[n.ID][id] {
 					t.Errorf("%s begins before %q is there", n.ID, r)
 				}
 			}

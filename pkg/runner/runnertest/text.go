@@ -140,30 +140,41 @@ func tail(c *Call) int {
 // edited is a script of sed: "/RE/p", "s/RE/TEXT/", "s/RE/TEXT/p" or "s|RE|TEXT|".
 var edited = regexp.MustCompile(`^(?:/(.+)/(p)|s/(.*)/(.*)/(p?)|s\|([^|]*)\|([^|]*)\|)$`)
 
-// sed knows one edited script, with -n for those that print, and -i.
+// sed knows edited scripts, with -n for those that print, -i, and several with -e.
 func sed(c *Call) int {
-	o, args, ok := c.opts("niE", "")
-	if !ok || len(args) == 0 {
-		return c.Unknown()
-	}
-	m := edited.FindStringSubmatch(args[0])
-	if m == nil || (o["n"] != "") != (m[2]+m[5] == "p") || o["i"] != "" && len(args) != 2 {
-		return c.Unknown()
-	}
-	re, err := regexp.Compile(basic(m[1] + m[3] + m[6]))
-	if err != nil {
-		return c.Unknown()
-	}
-	b, status := c.input(args[1:])
-	var lines []string
-	for _, l := range splitLines(b) {
-		at := re.FindStringSubmatchIndex(l)
-		if at != nil && m[2] == "" {
-			l = l[:at[0]] + string(re.ExpandString(nil, expanded.Replace(m[4]+m[7]), l, at)) + l[at[1]:]
+	o, args, ok := c.opts("niEe", "")
+	n := 0 // of scripts
+	for _, a := range c.Args {
+		if a == "-e" {
+			n++
 		}
-		if at != nil || o["n"] == "" {
-			lines = append(lines, l)
+	}
+	n = max(n, 1)
+	if !ok || len(args) < n || o["i"] != "" && len(args) != n+1 {
+		return c.Unknown()
+	}
+	b, status := c.input(args[n:])
+	lines := splitLines(b)
+	for _, script := range args[:n] {
+		m := edited.FindStringSubmatch(script)
+		if m == nil || (o["n"] != "") != (m[2]+m[5] == "p") {
+			return c.Unknown()
 		}
+		re, err := regexp.Compile(basic(m[1] + m[3] + m[6]))
+		if err != nil {
+			return c.Unknown()
+		}
+		var out []string
+		for _, l := range lines {
+			at := re.FindStringSubmatchIndex(l)
+			if at != nil && m[2] == "" {
+				l = l[:at[0]] + string(re.ExpandString(nil, expanded.Replace(m[4]+m[7]), l, at)) + l[at[1]:]
+			}
+			if at != nil || o["n"] == "" {
+				out = append(out, l)
+			}
+		}
+		lines = out
 	}
 	if o["i"] == "" {
 		c.lines(lines)
@@ -172,7 +183,7 @@ func sed(c *Call) int {
 	if status != 0 {
 		return 2
 	}
-	f, err := c.create(c.path(args[1]), 0o644, true)
+	f, err := c.create(c.path(args[n]), 0o644, true)
 	if err == nil {
 		_, err = f.Write([]byte(strings.Join(lines, "\n") + "\n"))
 	}
