@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/engine"
@@ -69,6 +70,7 @@ type Request struct {
 	later    []*v1alpha1.Cluster // configurations with the releases that come after it
 	was      *v1alpha1.Cluster   // the configuration from which hosts move
 	moves    map[string]move     // by host
+	restore  *cluster.Restore    // it begins anew with this; nil: it does not
 }
 
 // Observer follows one use of a cluster, and answers its questions. Nobody is told by a function that is nil; a
@@ -85,6 +87,7 @@ type Observer struct {
 	MayRestart func(ctx context.Context, what *Proposal) error            // Apply, Create, Install: may services be restarted?
 	MayForget  func(ctx context.Context, cluster, why string) error       // Delete: even though no machine was reached?
 	MayUnlock  func(ctx context.Context, held []Locked) error             // Unlock: may these locks be removed?
+	MayRestore func(ctx context.Context, what Restoring) error            // Restore: may the cluster lose what has changed since?
 }
 
 // use is one use of kubexm.

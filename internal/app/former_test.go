@@ -127,11 +127,11 @@ func TestFormerCounted(t *testing.T) {
 		moves   []string
 		kept    bool
 	}{
-		"new members":          {alone(row(t, "row9")), row(t, "row9"), []string{"node1"}, true},
-		"the only master":      {elsewhere, elsewhere, []string{"node1"}, true},
-		"a master, a member":   {apart(row(t, "row9")), apart(row(t, "row9")), []string{"node1", "node5"}, true},
-		"a master alone":       {apart(row(t, "row9")), apart(row(t, "row9")), []string{"node1"}, false},
-		"a member alone":       {apart(row(t, "row9")), apart(row(t, "row9")), []string{"node5"}, false},
+		"new members":        {alone(row(t, "row9")), row(t, "row9"), []string{"node1"}, true},
+		"the only master":    {elsewhere, elsewhere, []string{"node1"}, true},
+		"a master, a member": {apart(row(t, "row9")), apart(row(t, "row9")), []string{"node1", "node5"}, true},
+		"a master alone":     {apart(row(t, "row9")), apart(row(t, "row9")), []string{"node1"}, false},
+		"a member alone":     {apart(row(t, "row9")), apart(row(t, "row9")), []string{"node5"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -32,7 +32,10 @@ func (u *use) hostKeys(c v1alpha1.Connection) string {
 }
 
 // knownHosts is the file in which the host keys of the cluster's machines are recorded.
-func (s *session) knownHosts() string { return filepath.Join(s.dir, "known_hosts") }
+func (s *session) knownHosts() string { return filepath.Join(s.dir, hostKeysFile) }
+
+// hostKeysFile has the host keys of a cluster's machines, in its directory.
+const hostKeysFile = "known_hosts"
 
 // stranger is a machine whose host key is not known.
 type stranger struct {

@@ -118,7 +118,7 @@ func (s *site) files(built bool) error {
 // enter connects to the machines and looks whether the cluster may be made of them, or may follow its configuration.
 // Where something is to be changed, their locks are taken, and the lease of a cluster that runs. built: nothing is to be fetched.
 func (w *work) enter(ctx context.Context, pipe string, built bool) (*site, error) {
-	if err := cmp.Or(w.checkUnchanged(impossible(pipe)), w.checkReadable()); err != nil {
+	if err := cmp.Or(w.checkRestored(), w.checkUnchanged(impossible(pipe)), w.checkReadable()); err != nil {
 		return nil, err
 	}
 	if err := w.findLeavers(ctx); err != nil {
@@ -208,7 +208,7 @@ func (w *work) reach(ctx context.Context, exclusive bool, src v1alpha1.Source) (
 		return nil, failed, err
 	}
 	s.cluster.Forced, s.cluster.Fenced, s.cluster.Replaced = w.Force, w.fenced(facts), w.replaced(facts)
-	s.cluster.Unfenced = w.unfenced(facts)
+	s.cluster.Unfenced, s.cluster.Restore = w.unfenced(facts), w.restore
 	for _, l := range w.leaves {
 		s.cluster.Leave(l.Host)
 	}

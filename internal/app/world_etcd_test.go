@@ -17,6 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
 	"github.com/kubexm/kubexm/pkg/etcd/etcdtest"
 	"github.com/kubexm/kubexm/pkg/kube/kubetest"
 	"github.com/kubexm/kubexm/pkg/pki"
@@ -114,12 +117,19 @@ func (w *world) etcd(h *runnertest.Host) error {
 		_, ok := member.Get(data)
 		kept = kept || ok
 	}
-	_, own := h.Get(data)
-	if !kept || w.api == nil {
+	text, own := h.Get(data)
+	from, backup, isRestored := strings.Cut(text, "\n")
+	if !kept || w.api == nil || isRestored && from != w.restored {
 		w.api = kubetest.New()
 		w.api.Scheduled = true
 		w.etcds, w.members = etcdtest.New(), map[string]*etcdtest.Member{}
+		w.etcds.Saves(func() []byte { return []byte(w.everything()) })
 	}
+	if isRestored && from != w.restored {
+		w.restored = from
+		w.refill(strings.TrimRight(backup, "\x00"))
+	}
+	own = own && !isRestored
 	at, member := w.at(h.Name)+":2379", w.members[h.Name]
 	boot, _ := h.Get("/etc/etcd/bootstrap.env")
 	var err error
@@ -149,6 +159,38 @@ func (w *world) etcd(h *runnertest.Host) error {
 	w.serveAt(at, dial)
 	h.Serve("127.0.0.1:2379", dial)
 	return nil
+}
+
+// etcdutl puts the data of a snapshot where the member of a host begins with it.
+func (w *world) etcdutl(c *runnertest.Call) int {
+	given := map[string]string{}
+	for i := 4; i+1 < len(c.Args); i++ {
+		given[c.Args[i]] = c.Args[i+1]
+	}
+	snapshot, ok := c.Get(c.Args[3])
+	switch {
+	case !ok || len(snapshot) < 512:
+		return c.Failf(1, "no snapshot %s", c.Args[3])
+	case !strings.Contains(given["--initial-cluster"], given["--name"]+"="+given["--initial-advertise-peer-urls"]):
+		return c.Failf(1, "%s is not in %s", given["--name"], given["--initial-cluster"])
+	}
+	c.Put(given["--data-dir"]+"/member/snap/db", given["--initial-cluster-token"]+"\n"+snapshot[:len(snapshot)-32], 0o600)
+	return 0
+}
+
+// refill brings objects back that a snapshot has, nodes first, as others are ready by them.
+func (w *world) refill(text string) {
+	for _, nodes := range []bool{true, false} {
+		for _, part := range strings.Split(text, "---\n")[1:] {
+			var o unstructured.Unstructured
+			text, err := yaml.YAMLToJSON([]byte(part))
+			w.must(err)
+			w.must(o.UnmarshalJSON(text))
+			if (o.GetKind() == "Node") == nodes {
+				w.api.Put(&o)
+			}
+		}
+	}
 }
 
 // initial matches the peers that a member begins with.

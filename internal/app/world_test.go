@@ -54,6 +54,7 @@ type world struct {
 	ports    map[string]string                   // by host and what listens there for API servers: the port
 	kubelets map[string]bool                     // run and may register their nodes
 	etcds    *etcdtest.Cluster                   // the etcd of the cluster
+	restored string                              // the restoration that it began with; empty: none
 	members  map[string]*etcdtest.Member         // its members, by host
 	etcd31   *etcdtest.Cluster                   // the etcd that is not kubexm's; nil: there is none
 	member31 *etcdtest.Member                    // its only member
@@ -193,6 +194,7 @@ func (w *world) programs(h *runnertest.Host) {
 		return text
 	}
 	h.Programs["kubeadm"] = func(c *runnertest.Call) int { return w.kubeadm(c, kubeadm) }
+	h.Programs["etcdutl"] = w.etcdutl
 }
 
 // kubeadm does what the fake does, with the API server that the real one needs or makes.

@@ -18,7 +18,7 @@ const module = "github.com/kubexm/kubexm/"
 var layers = [][]string{
 	{"pkg/util/fault"},
 	{"pkg/util/*"},
-	{"pkg/apis/*", "pkg/templates", "pkg/connector/internal/*"},
+	{"pkg/apis/*", "pkg/templates", "pkg/connector/internal/*", "pkg/backup/*", "pkg/backup"},
 	{"pkg/connector", "pkg/plugin"},
 	{"pkg/runner", "pkg/pki", "pkg/config", "pkg/signature"},
 	{"pkg/resource/*"},
@@ -50,9 +50,11 @@ var reserved = map[string][]string{
 	"golang.org/x/crypto/ssh/": {"pkg/connector", "pkg/signature"},
 	"github.com/spf13/cobra/":  {"internal/cli", "cmd/*"},
 	"k8s.io/client-go/":        {"pkg/kube", "pkg/pki"},
-	"go.etcd.io/etcd/":         {"pkg/etcd"},
+	"go.etcd.io/":              {"pkg/etcd"},
 	"google.golang.org/grpc/":  {"pkg/etcd"},
 	"modernc.org/sqlite/":      {"internal/store"},
+	"github.com/minio/":        {"pkg/backup/place"},
+	"filippo.io/age/":          {"pkg/backup"},
 	"mvdan.cc/sh/v3/":          {},
 	"testing":                  {},
 }

@@ -124,6 +124,12 @@ func connection(path string, n int, lock string, pragmas ...string) (*sql.DB, er
 	return db, err
 }
 
+// Copy writes all of it to a file (https://www.sqlite.org/lang_vacuum.html#vacuuminto).
+func (d *database) Copy(path string) error {
+	_, err := d.write.Exec("VACUUM INTO ?", path)
+	return d.fail("copying the records of the cluster", err)
+}
+
 // Close ends the use of the store. The last one to do so merges the log into the file.
 func (d *database) Close() error {
 	var err error

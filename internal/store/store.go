@@ -18,6 +18,8 @@ type Store interface {
 	Revisions
 	Hosts
 	Leases
+	// Copy writes all of it, as it is at one moment, to a file that is empty or not there, in the format of File.
+	Copy(path string) error
 	io.Closer
 }
 

@@ -45,6 +45,7 @@ type Cluster struct {
 	Back     bool            // the cluster goes back: kubelets that are older already stay
 	Only     []string        // nodes that may get another kubelet; empty: all
 	Forced   bool            // hosts that leave go although pods or data on them are lost
+	Restore  *Restore        // it begins anew with the data of a backup; nil: it does not
 
 	hosts     map[string]*v1alpha1.Host // by name
 	missing   []string                  // hosts that are left out

@@ -305,7 +305,7 @@ func (c *Cluster) Components(host string) []string {
 	}
 	add(master && !c.Kubeadm(), "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 	add(master, "kubectl")
-	add(h.Is(v1alpha1.RoleEtcd) && c.Spec.Etcd.Type == v1alpha1.TypeKubexm, "etcd")
+	add(h.Is(v1alpha1.RoleEtcd) && c.Spec.Etcd.Type == v1alpha1.TypeKubexm || slices.Contains(c.RestoredMembers(true), host), "etcd")
 	add(h.Is(v1alpha1.RoleRegistry), parts(plugin.RegistryOf(c.Spec).Plugin)...)
 	return all
 }

@@ -60,6 +60,27 @@ func ResolveSource(ctx context.Context, c *v1alpha1.Cluster, run func(ctx contex
 	return src, warnings, err
 }
 
+// ResolveBackup returns spec.backup of a cluster with every secretKeyFrom read into the field beside it, as ResolveSecrets does. The cluster stays as it is: only what
+// reads and writes backups needs them.
+func ResolveBackup(ctx context.Context, c *v1alpha1.Cluster, run func(ctx context.Context, line string) (string, error)) (b v1alpha1.Backup, warnings Errors, err error) {
+	r := resolver{run: run, known: map[v1alpha1.SecretSource]secret.Secret{}, written: map[*v1alpha1.SecretSource]string{}}
+	b = c.Spec.Backup
+	b.Targets = slices.Clone(b.Targets)
+	for i, t := range b.Targets {
+		if t.S3 == nil {
+			continue
+		}
+		s3 := *t.S3
+		r.written[s3.SecretKeyFrom] = targetPath(i) + ".s3.secretKeyFrom"
+		r.read(ctx, s3.SecretKeyFrom, &s3.SecretKey)
+		b.Targets[i].S3 = &s3
+	}
+	warnings, err = r.result(c)
+	return b, warnings, err
+}
+
+func targetPath(i int) string { return fmt.Sprintf("spec.backup.targets[%d]", i) }
+
 // longestExec is how long a command that gives a secret may take. It has no terminal: nobody can answer what it asks.
 const longestExec = time.Minute
 

@@ -22,7 +22,7 @@ func Validate(c *v1alpha1.Cluster) (errs, warnings Errors) {
 	for _, check := range []func(){
 		k.checkHosts, k.checkConnections, k.checkRoles, k.checkTopology,
 		k.checkKubernetes, k.checkEtcd, k.checkData, k.checkVersions, k.checkPlugins, k.checkGates, k.checkFlags, k.checkTyped, k.checkFeatureGates, k.checkAdmission,
-		k.checkNetwork, k.checkDNS, k.checkLoadBalancer, k.checkSystem, k.checkTime, k.checkResolvers, k.checkSource, k.checkRegistry, k.checkUpgrade, k.checkAbsurd,
+		k.checkNetwork, k.checkDNS, k.checkLoadBalancer, k.checkSystem, k.checkTime, k.checkResolvers, k.checkSource, k.checkRegistry, k.checkUpgrade, k.checkBackup, k.checkAbsurd,
 	} {
 		check()
 	}

@@ -40,7 +40,7 @@ func Masters(c *cluster.Cluster, downloads, pushed, api *plan.Gate) plan.Part {
 		first, more := hosts[:1], hosts[1:]
 		return plan.Parallel{
 			plan.Module{Parts: []plan.Part{
-				plan.Parallel{Machines(c, first, downloads, pushed), control(etcd)}, control(api.Opens(task.KubeadmInit(c))), plan.Parallel{control(task.RBAC(c)), Addons(c)},
+				plan.Parallel{Machines(c, first, downloads, pushed), control(etcd)}, control(api.Opens(begun(c, task.KubeadmInit(c)))), plan.Parallel{control(task.RBAC(c)), Addons(c)},
 			}},
 			plan.PerHost{Machines(c, more, downloads, pushed), api.Holds(control(task.KubeadmJoinMasters(c, more)))},
 		}
@@ -49,13 +49,21 @@ func Masters(c *cluster.Cluster, downloads, pushed, api *plan.Gate) plan.Part {
 	return plan.Parallel{
 		plan.Module{Parts: []plan.Part{
 			control(plan.Parallel{
-				plan.Module{Parts: []plan.Part{plan.Parallel{etcd, programs("kube-apiserver")}, api.Opens(task.APIServer(c, hosts))}},
+				plan.Module{Parts: []plan.Part{plan.Parallel{etcd, programs("kube-apiserver")}, api.Opens(begun(c, task.APIServer(c, hosts)))}},
 				programs("kube-controller-manager", "kube-scheduler", "kubectl"),
 			}),
 			plan.Parallel{control(plan.Parallel{task.ControllerManager(c, hosts), task.Scheduler(c, hosts), task.RBAC(c)}), Addons(c)},
 		}},
 		plan.PerHost{Machines(c, hosts, downloads, pushed), api.Holds(task.NodeServices(c, hosts))},
 	}
+}
+
+// begun is the first API server; where its data is that of a backup, nodes that are gone are taken out of it before any host becomes one.
+func begun(c *cluster.Cluster, api plan.Part) plan.Part {
+	if c.Restore == nil {
+		return api
+	}
+	return plan.Module{Parts: []plan.Part{api, task.LostNodes(c)}}
 }
 
 // LiveControlPlane keeps the control plane of a cluster that runs: its parts one machine after the other, etcd first. Masters

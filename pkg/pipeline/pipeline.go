@@ -87,6 +87,11 @@ func pass(c *cluster.Cluster) plan.Pipeline {
 	}}
 }
 
+// Restore brings the data of a backup to a cluster that runs, or did. Its machines stay what they are: Apply brings them to the configuration.
+func Restore(c *cluster.Cluster) plan.Pipeline {
+	return plan.Pipeline{Name: "restore", Parts: []plan.Part{task.Keys(c), task.Download(c), task.Restore(c)}}
+}
+
 // UpgradeSystem brings the operating systems of the hosts of a cluster that runs to newer packages, and restarts machines where that is needed.
 func UpgradeSystem(c *cluster.Cluster, u host.Update) plan.Pipeline {
 	return plan.Pipeline{Name: "upgrade-os", Parts: []plan.Part{task.LetBack(c), task.System(c, u)}}

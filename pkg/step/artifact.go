@@ -176,6 +176,28 @@ func (u Upload) Precheck(ctx context.Context, r *runner.Runner) (*Change, error)
 	}, nil
 }
 
+// Send streams files to a directory of a host. What is there already stays, and of what was begun only the rest is sent.
+func Send(ctx context.Context, r *runner.Runner, dir string, files ...resource.File) error {
+	var paths []string
+	for _, f := range files {
+		paths = append(paths, path.Join(dir, f.Name))
+	}
+	have, err := r.Sums(ctx, paths...)
+	if err != nil {
+		return err
+	}
+	var missing []placed
+	for i, f := range files {
+		if sum := have[paths[i]]; sum.SHA256 != f.SHA256 || sum.Mode != f.Mode {
+			missing = append(missing, placed{f, paths[i], sum.Part})
+		}
+	}
+	if missing == nil {
+		return nil
+	}
+	return send(ctx, r, missing)
+}
+
 func send(ctx context.Context, r *runner.Runner, files []placed) error {
 	var total int64
 	for _, p := range files {

@@ -29,10 +29,13 @@ func LostMembers(c *cluster.Cluster) plan.Part {
 	})
 }
 
-// LostNodes removes the nodes of machines that are gone, also where new ones take their places: their pods start elsewhere now, and not when
-// Kubernetes gives up waiting for them, after five minutes.
+// LostNodes removes the nodes of machines that are gone, also where new ones take their places, and those that a backup alone has: their pods start elsewhere now, and not
+// when Kubernetes gives up waiting for them, after five minutes.
 func LostNodes(c *cluster.Cluster) plan.Part {
 	lost := slices.DeleteFunc(append(c.Lost(), c.Replaced...), func(h string) bool { return !c.IsNode(h) })
+	if c.Restore != nil {
+		lost = append(lost, c.Restore.Gone...)
+	}
 	return plan.If(len(lost) > 0, on("lost", []string{plan.API}, func(string) (steps []step.Step) {
 		for _, h := range lost {
 			steps = append(steps, kubelet.Gone(c, h))

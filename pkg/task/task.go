@@ -86,8 +86,34 @@ func RegistryImages(c *cluster.Cluster, refs []string) plan.Task {
 // members runs members of etcd, all at once.
 func members(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("etcd", hosts, func(h string) []step.Step {
-		return []step.Step{etcd.Programs(c, h), etcd.DataDir(c), etcd.MemberCerts(c, h), etcd.Bootstrap(c), etcd.Service(c, h), etcd.Shell(c, h)}
+		return slices.Concat([]step.Step{etcd.Programs(c, h), etcd.DataDir(c), etcd.MemberCerts(c, h), etcd.Bootstrap(c)}, restored(c, h, false),
+			[]step.Step{etcd.Service(c, h), etcd.Shell(c, h)})
 	})
+}
+
+// restored lets the member of etcd on a host begin with the data of a backup, where it is to.
+func restored(c *cluster.Cluster, host string, together bool) []step.Step {
+	hosts := c.RestoredMembers(together)
+	if !slices.Contains(hosts, host) {
+		return nil
+	}
+	return []step.Step{etcd.NewRestored(c, host, hosts)}
+}
+
+// Restore brings the data of a backup to an etcd that may run: all that uses it ends before, on all hosts, and starts after it.
+func Restore(c *cluster.Cluster) plan.Part {
+	members, masters := c.RestoredMembers(true), c.Masters()
+	hosts := slices.Concat(masters, slices.DeleteFunc(slices.Clone(members), func(h string) bool { return slices.Contains(masters, h) }))
+	others := slices.DeleteFunc(c.Nodes(), func(h string) bool { return slices.Contains(hosts, h) })
+	resume := func(string) []step.Step { return []step.Step{etcd.Resume(c)} }
+	return plan.Module{Name: "control-plane", Parts: []plan.Part{
+		on("record", hosts, func(h string) []step.Step { return []step.Step{host.Record(c, h)} }),
+		on("stop", hosts, func(string) []step.Step { return []step.Step{etcd.Halt(c)} }),
+		on("data", members, func(h string) []step.Step { return restored(c, h, true) }),
+		on("start", hosts, resume),
+		on("ready", masters, func(h string) []step.Step { return []step.Step{step.APIReady{API: c.API(h)}} }),
+		LostNodes(c), on("nodes", others, resume),
+	}}
 }
 
 // liveMembers keeps members that run. What they began with is no part of it.
@@ -142,7 +168,11 @@ func KubeletCerts(c *cluster.Cluster, hosts []string) plan.Task {
 // KubeadmInit makes the control plane of the first master.
 func KubeadmInit(c *cluster.Cluster) plan.Task {
 	return on("init", []string{c.FirstMaster()}, func(h string) []step.Step {
-		return slices.Concat(masterPKI(c, h), []step.Step{kubeadm.NewInit(c, kubeadmEtcd(c, h)), step.APIReady{API: c.API(h)}}, vipPod(c, h))
+		var data []step.Step
+		if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm {
+			data = restored(c, h, false)
+		}
+		return slices.Concat(masterPKI(c, h), data, []step.Step{kubeadm.NewInit(c, kubeadmEtcd(c, h)), step.APIReady{API: c.API(h)}}, vipPod(c, h))
 	})
 }
 

@@ -35,6 +35,7 @@ type Cluster struct {
 	members []*Member
 	removed map[uint64]bool
 	keys    func() []string
+	data    func() []byte
 	hidden  bool
 	before  func(change string) error
 	history []done
@@ -128,6 +129,13 @@ func (c *Cluster) Holds(keys func() []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.keys = keys
+}
+
+// Saves sets what says what snapshots have, before zeros that fill their last page.
+func (c *Cluster) Saves(data func() []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.data = data
 }
 
 // Hide forbids clients to read, or allows it.
@@ -282,11 +290,24 @@ func (s maintenanceService) Alarm(context.Context, *pb.AlarmRequest) (*pb.AlarmR
 	return &pb.AlarmResponse{Header: s.m.header(), Alarms: c.alarms()}, nil
 }
 
-// Snapshot sends a page of data, and its checksum.
+// Snapshot sends pages of data, one at a time as a member does, and their checksum.
 func (s maintenanceService) Snapshot(_ *pb.SnapshotRequest, stream grpc.ServerStreamingServer[pb.SnapshotResponse]) error {
-	page := make([]byte, 512)
-	sum := sha256.Sum256(page)
-	return stream.Send(&pb.SnapshotResponse{Blob: slices.Concat(page, sum[:])})
+	s.m.cluster.mu.Lock()
+	saves := s.m.cluster.data
+	s.m.cluster.mu.Unlock()
+	data := []byte{0}
+	if saves != nil {
+		data = saves()
+	}
+	const page = 512
+	data = append(data, make([]byte, (page-len(data)%page)%page)...)
+	for at := 0; at < len(data); at += page {
+		if err := stream.Send(&pb.SnapshotResponse{Blob: data[at : at+page], RemainingBytes: uint64(len(data) - at - page)}); err != nil {
+			return err
+		}
+	}
+	sum := sha256.Sum256(data)
+	return stream.Send(&pb.SnapshotResponse{Blob: sum[:]})
 }
 
 func (s maintenanceService) MoveLeader(_ context.Context, r *pb.MoveLeaderRequest) (*pb.MoveLeaderResponse, error) {

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -218,7 +219,7 @@ func crictl(c *Call) int {
 	if len(c.Args) > 3 && c.Args[1] == "exec" {
 		return c.reloadPod(c.Args[2])
 	}
-	o, args, ok := c.opts("qfa", "", "--name", "--label")
+	o, args, ok := c.opts("qfa", "t", "--name", "--label")
 	if !ok || len(args) == 0 {
 		return c.Unknown()
 	}
@@ -227,6 +228,10 @@ func crictl(c *Call) int {
 	}
 	if args[0] == "pull" && len(args) == 2 {
 		return c.pull(args[1])
+	}
+	if args[0] == "stop" && len(args) == 2 { // a container has the name of its pod here
+		c.endPod(args[1])
+		return 0
 	}
 	if args[0] == "rmp" {
 		c.removePods(args[1:], o["a"] != "")
@@ -239,10 +244,15 @@ func crictl(c *Call) int {
 		for _, id := range sorted(c.pods) {
 			c.Printf("%s\n", id)
 		}
-	case args[0] == "ps" && o["q"] != "" && len(args) > 1: // of static pods that read files again; no other container has a name here
-		name := strings.Trim(args[1], "^$") // the value of --name
-		if _, runs := c.static[name]; runs && c.OnReload["pod "+name] != nil {
-			c.Printf("%s\n", name)
+	case args[0] == "ps" && o["q"] != "" && len(args) > 1: // of static pods; no other container has a name here
+		name, err := regexp.Compile(args[1]) // the value of --name
+		if err != nil {
+			return c.Unknown()
+		}
+		for _, id := range sorted(c.static) {
+			if name.MatchString(id) {
+				c.Printf("%s\n", id)
+			}
 		}
 	default:
 		return c.Unknown()

@@ -116,6 +116,10 @@ func components() []Component {
 			flags:    "-X github.com/distribution/distribution/v3/version.version={V} -X github.com/distribution/distribution/v3/version.revision=module",
 			Programs: map[string]string{"registry": "github.com/distribution/distribution/v3/cmd/registry"},
 		},
+		{
+			Name: "versitygw", set: "s3", module: "github.com/versity/versitygw", extra: true,
+			flags: "-X main.Version={V} -X main.Build=module", Programs: map[string]string{"versitygw": "github.com/versity/versitygw/cmd/versitygw"},
+		},
 		own("pause"), own("probe"),
 	}
 }

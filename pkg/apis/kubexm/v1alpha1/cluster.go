@@ -95,6 +95,8 @@ type Spec struct {
 	Upgrade Upgrade `json:"upgrade,omitzero" change:"none"`
 	// Commands of yours around the work on each node that is drained.
 	Hooks Hooks `json:"hooks,omitzero" change:"none"`
+	// Backups of the cluster, and who can read them.
+	Backup Backup `json:"backup,omitzero" change:"none"`
 }
 
 // Credentials is how to log in to a machine.

@@ -1,0 +1,347 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubexm/kubexm/internal/store"
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/backup"
+	"github.com/kubexm/kubexm/pkg/backup/place"
+	"github.com/kubexm/kubexm/pkg/config"
+	"github.com/kubexm/kubexm/pkg/etcd"
+	etcdstep "github.com/kubexm/kubexm/pkg/step/etcd"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// BackupOptions say what a backup is to be; what is empty is as configured.
+type BackupOptions struct {
+	To         []string // directories, instead of the places of the configuration
+	Recipients []string // who can read it
+	Plain      bool     // everybody can
+}
+
+// Backup is a backup that was taken.
+type Backup struct {
+	Cluster string        `json:"cluster"`
+	Name    string        `json:"name"`
+	Places  []string      `json:"places"`
+	Size    int64         `json:"size"`              // bytes
+	Etcd    int64         `json:"etcd"`              // bytes of the snapshot of etcd; 0: there is none
+	From    string        `json:"from,omitempty"`    // the host whose member of etcd gave it
+	Expired []string      `json:"expired,omitempty"` // older ones that were removed: place and name
+	Elapsed time.Duration `json:"elapsed"`           // nanoseconds
+}
+
+// kept are what the control machine has of a cluster, below its directory, and what no other machine has.
+var kept = []string{"certs", contentKey, hostKeysFile}
+
+// Backup takes a backup of a cluster: of etcd, if that is the cluster's own, and of what the control machine has of it. Nothing of it is written unencrypted
+// but where Plain asks for it. The cluster goes on meanwhile.
+func (a *App) Backup(ctx context.Context, r Request, o Observer, b BackupOptions) (*Backup, error) {
+	began := time.Now()
+	w, err := a.begin(ctx, r, o)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	if err := w.checkMade(); err != nil {
+		return nil, err
+	}
+	recipients, err := w.recipients(b)
+	if err != nil {
+		return nil, err
+	}
+	places, err := w.places(b.To)
+	if err == nil && places == nil {
+		err = fault.Exit(fault.Advise(errors.New("there is no place for backups"), "name some in spec.backup.targets, or give a directory: --to DIR"), fault.ExitUsage)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s, failed, err := w.reach(ctx, false, v1alpha1.Source{Offline: true})
+	if err != nil {
+		return nil, errors.Join(joined(failed), err)
+	}
+	s.observe(ctx)
+	res := &Backup{Cluster: s.config.Metadata.Name}
+	m, entries, err := s.contents(ctx, res)
+	if err != nil {
+		return nil, errors.Join(err, joined(failed))
+	}
+	res.Name = place.Name(res.Cluster, m.Taken, recipients != nil)
+	write := func(to io.Writer) error {
+		count := &counter{w: to}
+		err := backup.Write(count, recipients, m, entries...)
+		res.Size = count.n
+		return err
+	}
+	for i, p := range places {
+		if i > 0 { // one snapshot is enough
+			write = func(to io.Writer) error {
+				from, err := places[0].Open(ctx, res.Name)
+				if err != nil {
+					return err
+				}
+				defer from.Close()
+				_, err = io.Copy(to, from)
+				return err
+			}
+		}
+		if err := p.Put(ctx, res.Name, write); err != nil {
+			return res, fmt.Errorf("writing the backup to %s: %w", p, err)
+		}
+		res.Places = append(res.Places, p.String())
+	}
+	res.Expired, err = prune(ctx, places, res.Cluster, s.keeps())
+	res.Elapsed = time.Since(began)
+	return res, err
+}
+
+// counter counts what is written.
+type counter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// contents are those of a backup. What etcd has is asked for when it is written.
+func (s *site) contents(ctx context.Context, res *Backup) (m backup.Manifest, entries []backup.Entry, err error) {
+	applied, err := s.records.Applied()
+	if err != nil {
+		return m, nil, err
+	}
+	id, err := s.cluster.Certs.RecordedID()
+	if err != nil {
+		return m, nil, err
+	}
+	is := config.ReleaseOf(&s.config.Spec)
+	m = backup.Manifest{
+		Cluster: s.config.Metadata.Name, ID: id, Taken: time.Now().UTC().Truncate(time.Second), Kubexm: s.app.Version,
+		Kubernetes: is.Kubernetes, Etcd: is.Etcd, Prefix: strings.TrimSuffix(s.cluster.EtcdPrefix(), "/"), Endpoint: s.cluster.Endpoint(),
+	}
+	for _, h := range s.config.Spec.Hosts {
+		host := backup.Host{Name: h.Name, Address: h.InternalAddress}
+		for _, r := range h.Roles {
+			host.Roles = append(host.Roles, string(r))
+		}
+		m.Hosts = append(m.Hosts, host)
+	}
+	entries = []backup.Entry{backup.Bytes(backup.ConfigName, applied.Given)}
+	here, err := s.localFiles()
+	if err != nil {
+		return m, nil, err
+	}
+	entries = append(entries, here...)
+	snapshot, err := s.snapshot(ctx, res)
+	return m, append(entries, snapshot...), err
+}
+
+// localFiles are what the control machine has of the cluster.
+func (s *site) localFiles() (entries []backup.Entry, err error) {
+	for _, name := range kept {
+		err := filepath.WalkDir(filepath.Join(s.dir, name), func(path string, d fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) || err == nil && !d.Type().IsRegular() {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			rel, outside := filepath.Rel(s.dir, path)
+			entries = append(entries, backup.Bytes(filepath.ToSlash(rel), text))
+			return cmp.Or(err, outside)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("reading what belongs to the cluster: %w", err)
+		}
+	}
+	copied := filepath.Join(s.dir, "."+store.File+"-backup") // as safe as what is beside it
+	if err := os.WriteFile(copied, nil, 0o600); err != nil {
+		return nil, err
+	}
+	s.ends = append(s.ends, func() { _ = os.Remove(copied) })
+	if err := s.records.Copy(copied); err != nil {
+		return nil, err
+	}
+	db, err := os.Stat(copied)
+	if err != nil {
+		return nil, err
+	}
+	return append(entries, backup.Entry{Name: store.File, Size: db.Size(), Write: func(w io.Writer) error {
+		f, err := os.Open(copied)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = io.Copy(w, f)
+		return err
+	}}), nil
+}
+
+// snapshot is that of etcd: from a member that is well, and that does not lead, where there is such a one.
+func (s *site) snapshot(ctx context.Context, res *Backup) ([]backup.Entry, error) {
+	if s.cluster.ExternalEtcd() {
+		s.notice("warning: etcd is external: the backup is without its data; back that up, too, for example with etcdctl snapshot save")
+		return nil, nil
+	}
+	res.From = etcdstep.SnapshotHost(s.cluster)
+	if res.From == "" {
+		return nil, fault.Advise(errors.New("no member of etcd is well: there is nothing to take a backup of"), "see what is wrong with them: kubexm status"+s.Which())
+	}
+	access := s.cluster.EtcdAccess(res.From)
+	access.Dial = s.hosts[res.From].Dial
+	client, err := etcd.New(access)
+	if err != nil {
+		return nil, err
+	}
+	s.ends = append(s.ends, client.Close)
+	stream, err := client.Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	res.Etcd = stream.Size
+	return []backup.Entry{{Name: backup.SnapshotName, Size: stream.Size, Write: func(w io.Writer) error {
+		_, err := stream.WriteTo(w)
+		return err
+	}}}, nil
+}
+
+// recipients are those who can read a backup. That everybody can must be asked for.
+func (w *work) recipients(b BackupOptions) ([]backup.Recipient, error) {
+	given := b.Recipients
+	if given == nil {
+		given = w.config.Spec.Backup.Recipients
+	}
+	var err error
+	switch {
+	case b.Plain && b.Recipients != nil:
+		err = errors.New("a backup that is not encrypted has no recipients")
+	case b.Plain:
+		w.notice("warning: the backup is not encrypted: who reads it has all keys and secrets of the cluster")
+		return nil, nil
+	case len(given) == 0:
+		err = fault.Advise(errors.New("backups are encrypted, and nobody is named who could read them"),
+			"make a key with: kubexm backup key --out recovery.key; keep it in a safe place, and name its public half in spec.backup.recipients")
+	default:
+		recipients, err := backup.Recipients(given)
+		return recipients, fault.Exit(err, fault.ExitUsage)
+	}
+	return nil, fault.Exit(err, fault.ExitUsage)
+}
+
+// places are where backups are kept: directories that are given, else those of the configuration.
+func (s *session) places(dirs []string) (all []place.Place, err error) {
+	for _, d := range dirs {
+		all = append(all, place.Dir(d))
+	}
+	if all != nil {
+		return all, nil
+	}
+	conf, warnings, err := config.ResolveBackup(context.Background(), s.config, s.local)
+	s.warn(warnings)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range conf.Targets {
+		if t.S3 == nil {
+			all = append(all, place.Dir(t.Dir))
+			continue
+		}
+		bucket := place.S3{
+			Endpoint: t.S3.Endpoint, Region: t.S3.Region, Bucket: t.S3.Bucket, Prefix: t.S3.Prefix, AccessKey: t.S3.AccessKey, SecretKey: t.S3.SecretKey, VirtualHost: t.S3.VirtualHost,
+		}
+		if t.S3.CAFile != "" {
+			if bucket.CA, err = os.ReadFile(t.S3.CAFile); err != nil {
+				return nil, fault.Exit(fmt.Errorf("reading spec.backup.targets[].s3.caFile: %w", err), fault.ExitUsage)
+			}
+		}
+		p, err := place.NewS3(bucket)
+		if err != nil {
+			return nil, fault.Exit(err, fault.ExitUsage)
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+func (s *session) keeps() place.Keep {
+	k := s.config.Spec.Backup.Keep
+	return place.Keep{Last: k.Last, Daily: k.Daily, Weekly: k.Weekly, Monthly: k.Monthly}
+}
+
+// prune removes backups that are not to be kept, and lists them.
+func prune(ctx context.Context, places []place.Place, cluster string, keep place.Keep) (gone []string, err error) {
+	for _, p := range places {
+		all, err := p.List(ctx, cluster)
+		if err != nil {
+			return gone, fmt.Errorf("listing backups in %s: %w", p, err)
+		}
+		for _, o := range keep.Expired(all) {
+			if err := p.Remove(ctx, o.Name); err != nil {
+				return gone, fmt.Errorf("removing %s from %s: %w", o.Name, p, err)
+			}
+			gone = append(gone, p.String()+": "+o.Name)
+		}
+	}
+	return gone, nil
+}
+
+// Stored is a backup in a place.
+type Stored struct {
+	Name  string    `json:"name"`
+	Place string    `json:"place"`
+	Taken time.Time `json:"taken"`
+	Size  int64     `json:"size"` // bytes
+}
+
+// Backups lists the backups of a cluster, in given directories or else in the places of the configuration, the oldest first.
+func (a *App) Backups(ctx context.Context, r Request, o Observer, dirs []string) ([]Stored, error) {
+	s, err := a.open(ctx, r, o)
+	if err != nil {
+		return nil, err
+	}
+	places, err := s.places(dirs)
+	all := []Stored{}
+	for _, p := range places {
+		list, wrong := p.List(ctx, s.config.Metadata.Name)
+		if wrong != nil {
+			err = errors.Join(err, fmt.Errorf("listing backups in %s: %w", p, wrong))
+		}
+		for _, o := range list {
+			all = append(all, Stored{o.Name, p.String(), o.Taken, o.Size})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Stored) int { return a.Taken.Compare(b.Taken) })
+	return all, err
+}
+
+// PruneBackups removes backups that spec.backup.keep does not ask for, and lists them; dry run: those that it would remove.
+func (a *App) PruneBackups(ctx context.Context, r Request, o Observer, dirs []string) (gone []string, err error) {
+	s, err := a.open(ctx, r, o)
+	if err != nil {
+		return nil, err
+	}
+	if s.keeps() == (place.Keep{}) {
+		return nil, fault.Exit(fault.Advise(errors.New("all backups are to be kept"), "say in spec.backup.keep which ones are"), fault.ExitUsage)
+	}
+	places, err := s.places(dirs)
+	if err != nil {
+		return nil, err
+	}
+	return prune(ctx, places, s.config.Metadata.Name, s.keeps())
+}

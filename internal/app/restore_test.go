@@ -1,0 +1,238 @@
+package app_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/backup"
+	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// recoveryKey is one of a test.
+func recoveryKey(t *testing.T) (recipient string, keys []backup.Key) {
+	t.Helper()
+	private, recipient, err := backup.NewKey()
+	if err == nil {
+		keys, err = backup.Keys([]byte(private))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return recipient, keys
+}
+
+// note puts an object into the API.
+func (w *world) note(name string) {
+	w.put("{apiVersion: v1, kind: ConfigMap, metadata: {namespace: default, name: " + name + "}}")
+}
+
+func (w *world) noted(name string) bool {
+	return strings.Contains(w.everything(), "\n  name: "+name+"\n")
+}
+
+// backedUp makes a cluster, and a backup of it that lacks what came later.
+func backedUp(t *testing.T, config string) (w *world, file string, keys []backup.Key) {
+	t.Helper()
+	recipient, keys := recoveryKey(t)
+	w = newWorld(t, config, "")
+	_, err := w.attempt(t.Context()).create()
+	w.must(err)
+	w.note("before")
+	a, dir := w.attempt(t.Context()), filepath.Join(t.TempDir(), "backups")
+	taken, err := a.App.Backup(a.ctx, a.Request, a.Observer, app.BackupOptions{To: []string{dir}, Recipients: []string{recipient}})
+	w.must(err)
+	w.note("after")
+	return w, filepath.Join(dir, taken.Name), keys
+}
+
+// restoreFrom is one run of it. killed: at the nth step that has changed something; 0: at none.
+func (w *world) restoreFrom(file string, keys []backup.Key, killed int) error {
+	a := w.attempt(w.Context())
+	a.MayRestore = func(context.Context, app.Restoring) error { return nil }
+	n := 0
+	a.Event = func(ev engine.Event) {
+		if ev.Status == engine.Changed {
+			if n++; n == killed {
+				a.kill()
+			}
+		}
+	}
+	_, err := a.App.Restore(a.ctx, a.Request, a.Observer, file, keys)
+	return err
+}
+
+// whole checks a cluster that was restored.
+func (w *world) whole(t *testing.T) {
+	t.Helper()
+	if !w.noted("before") || w.noted("after") {
+		t.Errorf("what was there before the backup is there: %t, what came after it: %t", w.noted("before"), w.noted("after"))
+	}
+	if left, _ := filepath.Glob(filepath.Join(w.dir, "*", "restore*")); left != nil {
+		t.Errorf("a restore leaves behind: %q", left)
+	}
+	w.settled()
+	w.verified()
+}
+
+// lostAll loses all machines, and the control machine.
+func (w *world) lostAll(t *testing.T) {
+	t.Helper()
+	for i, h := range slices.Sorted(keysOf(w)) {
+		w.burn(h)
+		w.fresh(h, machineID(i))
+	}
+	w.api = nil
+	names, err := filepath.Glob(filepath.Join(w.dir, "row*"))
+	w.must(err)
+	for _, n := range names {
+		w.must(os.RemoveAll(n))
+	}
+}
+
+func keysOf(w *world) func(func(string) bool) {
+	var names []string
+	for n := range w.hosts {
+		names = append(names, n)
+	}
+	return slices.Values(names)
+}
+
+// TestRestored loses everything but a backup and its key, and makes the cluster again on other machines.
+func TestRestored(t *testing.T) {
+	for _, name := range []string{"row1", "row2", "row7", "row9"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T) {
+				w, file, keys := backedUp(t, row(t, name))
+				id, err := os.ReadFile(filepath.Join(w.dir, name, "certs", "id"))
+				w.must(err)
+				w.lostAll(t)
+				w.must(w.restoreFrom(file, keys, 0))
+				w.whole(t)
+				if is, _ := os.ReadFile(filepath.Join(w.dir, name, "certs", "id")); string(is) != string(id) {
+					t.Errorf("the cluster has another identity")
+				}
+			})
+		})
+	}
+}
+
+// TestRestoredElsewhere makes it again in another shape: with more masters, members of etcd by another program, other hosts.
+func TestRestoredElsewhere(t *testing.T) {
+	for _, way := range [][2]string{{"row1", "row9"}, {"row9", "row2"}, {"row7", "row1"}} {
+		t.Run(way[0]+"-"+way[1], func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T) {
+				w, file, keys := backedUp(t, row(t, way[0]))
+				w.lostAll(t)
+				other := strings.Replace(row(t, way[1]), "name: "+way[1]+"}", "name: "+way[0]+"}", 1)
+				for name := range addresses {
+					if strings.Contains(other, name) && w.hosts[name] == nil {
+						w.fresh(name, machineID(len(w.hosts)+10))
+					}
+				}
+				w.configure(other)
+				w.must(w.restoreFrom(file, keys, 0))
+				w.whole(t)
+			})
+		})
+	}
+}
+
+// TestRestoredInPlace brings a cluster that runs back to a backup.
+func TestRestoredInPlace(t *testing.T) {
+	for _, name := range []string{"row1", "row2", "row7", "row9"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T) {
+				w, file, keys := backedUp(t, row(t, name))
+				w.must(w.restoreFrom(file, keys, 0))
+				w.whole(t)
+			})
+		})
+	}
+}
+
+// TestKilledRestore kills restores at any step, and carries on; and until then nothing else may be done to the cluster.
+func TestKilledRestore(t *testing.T) {
+	for _, fresh := range []bool{true, false} {
+		for _, at := range []int{1, 3, 6, 10, 25, 60, 90} {
+			t.Run(map[bool]string{true: "fresh", false: "in place"}[fresh], func(t *testing.T) {
+				t.Parallel()
+				bubble(t, func(t *testing.T) {
+					w, file, keys := backedUp(t, row(t, "row9"))
+					if fresh {
+						w.lostAll(t)
+					}
+					if w.restoreFrom(file, keys, at) == nil {
+						return // it has fewer steps
+					}
+					if _, err := w.attempt(t.Context()).create(); fault.ExitCode(err) != fault.ExitUsage {
+						t.Errorf("create while a restore has not ended: %v", err)
+					}
+					w.must(w.restoreFrom(file, keys, 0))
+					w.whole(t)
+				})
+			})
+		}
+	}
+}
+
+// TestNoRestore refuses what cannot end well, before anything is touched.
+func TestNoRestore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, file, keys := backedUp(t, row(t, "row1"))
+		before := w.snapshot()
+		_, others := recoveryKey(t)
+		sealed, err := os.ReadFile(file)
+		w.must(err)
+		damage := func(name string, change func([]byte) []byte) string {
+			path := filepath.Join(t.TempDir(), name)
+			w.must(os.WriteFile(path, change(slices.Clone(sealed)), 0o600))
+			return path
+		}
+		for want, restore := range map[string]func() error{
+			"encrypted for others":        func() error { return w.restoreFrom(file, others, 0) },
+			"it is encrypted, and no key": func() error { return w.restoreFrom(file, nil, 0) },
+			"it was cut off, damaged or changed": func() error {
+				return w.restoreFrom(damage("cut", func(b []byte) []byte { return b[:len(b)-20] }), keys, 0)
+			},
+			"damaged or changed: failed": func() error {
+				return w.restoreFrom(damage("bent", func(b []byte) []byte { b[len(b)-100] ^= 1; return b }), keys, 0)
+			},
+			"no backup of kubexm": func() error {
+				return w.restoreFrom(damage("other", func([]byte) []byte { return []byte("PK") }), keys, 0)
+			},
+			"no file nothing": func() error { return w.restoreFrom("nothing", keys, 0) },
+			"the configuration describes row2": func() error {
+				w.configure(row(t, "row2"))
+				defer w.configure(row(t, "row1"))
+				return w.restoreFrom(file, keys, 0)
+			},
+			"Kubernetes v1.37.1, and the configuration has v1.36.4": func() error {
+				w.configure(strings.Replace(row(t, "row1"), "v1.37.1", "v1.36.4", 1))
+				defer w.configure(row(t, "row1"))
+				return w.restoreFrom(file, keys, 0)
+			},
+		} {
+			if err := restore(); err == nil || !strings.Contains(err.Error(), want) || fault.ExitCode(err) != fault.ExitUsage {
+				t.Errorf("want %q, got %v", want, err)
+			}
+		}
+		a := w.attempt(t.Context())
+		refuse := errors.New("no, thanks")
+		a.MayRestore = func(context.Context, app.Restoring) error { return refuse }
+		if _, err := a.App.Restore(a.ctx, a.Request, a.Observer, file, keys); !errors.Is(err, refuse) {
+			t.Errorf("it was refused: %v", err)
+		}
+		same(t, "hosts", before, w.snapshot())
+		w.settled()
+	})
+}

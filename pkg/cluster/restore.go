@@ -1,0 +1,27 @@
+package cluster
+
+import "github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+
+// Restore is what a cluster begins anew with.
+type Restore struct {
+	ID       string   // of this restoration: another one of the same backup has another
+	Snapshot string   // of etcd, a file on the control machine
+	Size     int64    // of it, bytes
+	SHA256   string   // of it, lower-case hex
+	Gone     []string // nodes that the backup has, and the configuration has not
+}
+
+// RestoredMembers are the hosts whose members of etcd begin with the snapshot; together: a member of an etcd that kubeadm runs is on each of them already, else the
+// others join the first one.
+func (c *Cluster) RestoredMembers(together bool) []string {
+	if c.Restore == nil || c.ExternalEtcd() {
+		return nil
+	}
+	all := c.All(v1alpha1.RoleEtcd)
+	if c.Spec.Etcd.Type == v1alpha1.TypeKubeadm {
+		if all = c.Masters(); !together {
+			all = all[:1]
+		}
+	}
+	return all
+}
