@@ -74,6 +74,10 @@ e2e-upgrades: deps ## real clusters that are upgraded while they are used, and g
 e2e-certs: deps ## real clusters whose certificates are renewed, and whose authorities are exchanged, while they are used (ROW=N: one of 1, 2, 5, 7, 9, 13, 18, 21, 22)
 	E2E_CERTS=$(ROW) $(GO) test -tags e2e -count=1 -timeout 90m -v -run '^TestCertificates$$' ./test/e2e
 
+.PHONY: e2e-backup
+e2e-backup: deps ## real clusters that are backed up, brought back, and made again on new machines after all were lost (WAY=ROW-ROW: one of 1-1, 9-1, 1-9, 7-7, 2-18)
+	E2E_BACKUP=$(WAY) $(GO) test -tags e2e -count=1 -timeout 90m -v -run '^TestBackups$$' ./test/e2e
+
 .PHONY: e2e-system
 e2e-system: deps ## real clusters whose operating systems are upgraded, and whose machines restart (ROW=N: one of 1, 7, 9, 21)
 	E2E_SYSTEM=$(ROW) $(GO) test -tags e2e -count=1 -timeout 90m -v -run '^TestSystem$$' ./test/e2e

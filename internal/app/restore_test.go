@@ -146,6 +146,28 @@ func TestRestoredElsewhere(t *testing.T) {
 	}
 }
 
+// TestRestoredMoved makes it again on machines with other addresses.
+func TestRestoredMoved(t *testing.T) {
+	for _, name := range []string{"row1", "row7", "row9"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T) {
+				w, file, keys := backedUp(t, row(t, name))
+				w.moved = map[string]string{}
+				text := row(t, name)
+				for h := range w.hosts {
+					w.moved[h] = strings.Replace(addresses[h], "10.0.0.1", "10.0.0.6", 1)
+					text = strings.ReplaceAll(text, addresses[h]+",", w.moved[h]+",")
+				}
+				w.lostAll(t)
+				w.configure(text)
+				w.must(w.restoreFrom(file, keys, 0))
+				w.whole(t)
+			})
+		})
+	}
+}
+
 // TestRestoredInPlace brings a cluster that runs back to a backup.
 func TestRestoredInPlace(t *testing.T) {
 	for _, name := range []string{"row1", "row2", "row7", "row9"} {
