@@ -30,6 +30,8 @@ const margin = [
     'high-availability': ['High availability', '高可用'],
     hosts: ['Machines', '机器'],
     upgrade: ['Upgrade', '升级'],
+    certificates: ['Certificates', '证书'],
+    backup: ['Backups', '备份'],
     offline: ['Offline', '离线安装'],
     security: ['Security', '安全'],
     'coming-from': ['Coming from another tool', '从其他工具转来'],

@@ -213,7 +213,8 @@ func (s *site) bring(ctx context.Context, name string, saved *Proposal, built bo
 		return nil, err
 	}
 	watch := s.watchAPI(ctx, p)
-	res, err := s.configured(s.runSeen(ctx, name, graph, p))
+	res, err := s.runSeen(ctx, name, graph, p)
+	res, err = s.configured(ctx, res, err)
 	if away := watch.end(); res != nil {
 		res.Away = away
 	}

@@ -120,13 +120,21 @@ func (c *counter) Write(p []byte) (int, error) {
 }
 
 // contents are those of a backup. What etcd has is asked for when it is written.
-func (s *site) contents(ctx context.Context, res *Backup) (m backup.Manifest, entries []backup.Entry, err error) {
-	applied, err := s.records.Applied()
+func (s *site) contents(ctx context.Context, res *Backup) (backup.Manifest, []backup.Entry, error) {
+	m, entries, err := s.entrusted()
 	if err != nil {
 		return m, nil, err
 	}
-	id, err := s.cluster.Certs.RecordedID()
-	if err != nil {
+	snapshot, err := s.snapshot(ctx, res)
+	return m, append(entries, snapshot...), err
+}
+
+// entrusted is what the control machine has of a cluster.
+func (s *site) entrusted() (m backup.Manifest, entries []backup.Entry, err error) {
+	applied, err1 := s.records.Applied()
+	id, err2 := s.cluster.Certs.RecordedID()
+	here, err3 := s.localFiles()
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return m, nil, err
 	}
 	is := config.ReleaseOf(&s.config.Spec)
@@ -141,14 +149,7 @@ func (s *site) contents(ctx context.Context, res *Backup) (m backup.Manifest, en
 		}
 		m.Hosts = append(m.Hosts, host)
 	}
-	entries = []backup.Entry{backup.Bytes(backup.ConfigName, applied.Given)}
-	here, err := s.localFiles()
-	if err != nil {
-		return m, nil, err
-	}
-	entries = append(entries, here...)
-	snapshot, err := s.snapshot(ctx, res)
-	return m, append(entries, snapshot...), err
+	return m, append([]backup.Entry{backup.Bytes(backup.ConfigName, applied.Given)}, here...), nil
 }
 
 // localFiles are what the control machine has of the cluster.

@@ -96,7 +96,7 @@ func (w *work) forget(c *cluster.Cluster) error {
 	if err != nil {
 		return err
 	}
-	for _, f := range slices.Concat(c.All(), stale(c, built), []string{"certs", cluster.AdminConf, contentKey, objectsDir, restoreDir, restoreNote}) {
+	for _, f := range slices.Concat(c.All(), stale(c, built), []string{"certs", cluster.AdminConf, contentKey, objectsDir, restoreDir, restoreNote, escrowNote}) {
 		if err := os.RemoveAll(filepath.Join(w.dir, f)); err != nil {
 			return fmt.Errorf("removing what belonged to the cluster: %w", err)
 		}

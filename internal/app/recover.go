@@ -42,8 +42,28 @@ const (
 // Recover reads the configuration and the identity of a cluster from one of its masters, without anything that is remembered of it here. Only
 // SSH is needed: the API server is reached through that connection, with the administrator's kubeconfig of the master. Nothing is changed.
 func (a *App) Recover(ctx context.Context, r Request, o Observer, master v1alpha1.Host) (*Recovered, error) {
+	f, err := a.reachMaster(ctx, r, o, &master)
+	if f != nil {
+		defer f.hangUp()
+	}
+	if err != nil {
+		return nil, err
+	}
+	is, err := recovered(ctx, f.hosts[master.Name])
+	if err != nil {
+		return nil, &HostError{master.Name, err}
+	}
+	if r.Name != "" && r.Name != is.Cluster {
+		err := fmt.Errorf("%s is a master of cluster %s, --name says %s", master.Address, is.Cluster, r.Name)
+		return nil, fault.Exit(fault.Advise(err, "give the name that it has, or the address of a master of the other cluster"), fault.ExitUsage)
+	}
+	return is, nil
+}
+
+// reachMaster connects to a master without knowing its cluster.
+func (a *App) reachMaster(ctx context.Context, r Request, o Observer, master *v1alpha1.Host) (*fleet, error) {
 	master.Name = master.Address
-	s := &session{use: a.use(r, o), config: &v1alpha1.Cluster{Spec: v1alpha1.Spec{Hosts: []v1alpha1.Host{master}}}}
+	s := &session{use: a.use(r, o), config: &v1alpha1.Cluster{Spec: v1alpha1.Spec{Hosts: []v1alpha1.Host{*master}}}}
 	config.Default(s.config)
 	warnings, err := config.ResolveSecrets(ctx, s.config, s.local)
 	s.warn(warnings)
@@ -57,19 +77,10 @@ func (a *App) Recover(ctx context.Context, r Request, o Observer, master v1alpha
 		return nil, err
 	}
 	f, failed := s.dialAll(ctx)
-	defer f.hangUp()
 	if len(failed) > 0 {
-		return nil, failed[0]
+		return f, failed[0]
 	}
-	is, err := recovered(ctx, f.hosts[master.Name])
-	if err != nil {
-		return nil, &HostError{master.Name, err}
-	}
-	if r.Name != "" && r.Name != is.Cluster {
-		err := fmt.Errorf("%s is a master of cluster %s, --name says %s", master.Address, is.Cluster, r.Name)
-		return nil, fault.Exit(fault.Advise(err, "give the name that it has, or the address of a master of the other cluster"), fault.ExitUsage)
-	}
-	return is, nil
+	return f, nil
 }
 
 // recovered asks a master.

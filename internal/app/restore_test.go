@@ -3,6 +3,8 @@ package app_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/backup"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/util/fault"
@@ -205,6 +208,63 @@ func TestKilledRestore(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestRegained loses the control machine of a cluster that goes on, and brings back what that had from a master, and from a backup.
+func TestRegained(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		recipient, keys := recoveryKey(t)
+		w := newWorld(t, row(t, "row9")+"  backup: {recipients: ["+recipient+"]}\n", "")
+		_, err := w.attempt(t.Context()).create()
+		w.must(err)
+		t.Chdir(t.TempDir())
+		a := w.attempt(t.Context())
+		taken, err := a.App.Backup(a.ctx, a.Request, a.Observer, app.BackupOptions{To: []string{"backups"}})
+		w.must(err)
+		here := filepath.Join(w.dir, "row9")
+		before := filesBelow(t, filepath.Join(here, "certs"))
+		for _, source := range []string{"", filepath.Join("backups", taken.Name)} {
+			w.must(os.RemoveAll(here))
+			w.must(os.RemoveAll("conf"))
+			regain := func(keys []backup.Key) (*app.Regained, error) {
+				a := w.attempt(t.Context())
+				return a.App.Regain(a.ctx, app.Request{}, a.Observer, source, v1alpha1.Host{Address: "node2"}, keys)
+			}
+			_, others := recoveryKey(t)
+			if _, err := regain(others); !errors.Is(err, backup.ErrRecipient) {
+				t.Errorf("another's key: %v", err)
+			}
+			is, err := regain(keys)
+			w.must(err)
+			if text, _ := os.ReadFile(is.Config); !strings.Contains(string(text), recipient) {
+				t.Errorf("the configuration is %q", text)
+			}
+			same(t, "keys", before, filesBelow(t, filepath.Join(here, "certs")))
+			if _, err := regain(keys); fault.ExitCode(err) != fault.ExitUsage || !strings.Contains(err.Error(), "has a cluster of that name") {
+				t.Errorf("where the cluster is known: %v", err)
+			}
+			w.settled()
+			w.verified()
+		}
+	})
+}
+
+// filesBelow are the files of a directory, with their contents.
+func filesBelow(t *testing.T, dir string) string {
+	t.Helper()
+	var text strings.Builder
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		fmt.Fprintf(&text, "%s\n%s\n", strings.TrimPrefix(path, dir), b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text.String()
 }
 
 // TestNoRestore refuses what cannot end well, before anything is touched.

@@ -90,7 +90,8 @@ func (a *App) create(ctx context.Context, r Request, o Observer, built bool) (*R
 	if err != nil {
 		return nil, err
 	}
-	return s.configured(s.run(ctx, "create", graph))
+	res, err := s.run(ctx, "create", graph)
+	return s.configured(ctx, res, err)
 }
 
 // site is a cluster with its hosts: all that is needed to plan and to run.
@@ -413,13 +414,16 @@ func (s *site) runSeen(ctx context.Context, name string, graph *plan.ExecutionGr
 }
 
 // configured completes a run that brings a cluster to its configuration: there is a kubeconfig then.
-func (s *site) configured(res *Result, err error) (*Result, error) {
+func (s *site) configured(ctx context.Context, res *Result, err error) (*Result, error) {
 	if res == nil || s.DryRun {
 		return res, err
 	}
 	path, failed := writeKubeconfig(s.cluster) // what is there can be looked at, after a failure too
 	if err == nil {
 		res.Kubeconfig, err = path, failed
+	}
+	if err == nil {
+		s.escrow(context.WithoutCancel(ctx), res)
 	}
 	return res, err
 }

@@ -141,23 +141,35 @@ func (p *program) ofBackup(cmd *cobra.Command, run func(ctx context.Context, sou
 		}
 		return nil
 	}
-	files := cmd.Flags().StringSliceP("identity", "i", nil, "`file` with the private key of a recipient: of age, or of SSH without a passphrase")
+	files := identityFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		var keys []backup.Key
-		for _, f := range *files {
-			text, err := os.ReadFile(f)
-			if err == nil {
-				var some []backup.Key
-				some, err = backup.Keys(text)
-				keys = append(keys, some...)
-			}
-			if err != nil {
-				return usage(fmt.Errorf("reading the key in %s: %w", f, err))
-			}
+		keys, err := readKeys(*files)
+		if err != nil {
+			return err
 		}
 		return run(cmd.Context(), args[0], keys)
 	}
 	return cmd
+}
+
+// identityFlag adds the flag with the keys that open backups.
+func identityFlag(cmd *cobra.Command) *[]string {
+	return cmd.Flags().StringSliceP("identity", "i", nil, "`file` with the private key of a recipient: of age, or of SSH without a passphrase")
+}
+
+func readKeys(files []string) (keys []backup.Key, err error) {
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err == nil {
+			var some []backup.Key
+			some, err = backup.Keys(text)
+			keys = append(keys, some...)
+		}
+		if err != nil {
+			return nil, usage(fmt.Errorf("reading the key in %s: %w", f, err))
+		}
+	}
+	return keys, nil
 }
 
 func (p *program) backupShowCommand() *cobra.Command {

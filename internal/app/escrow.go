@@ -1,0 +1,175 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/kubexm/kubexm/internal/store"
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/backup"
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/util/durable"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// The escrow is what the control machine alone has of a cluster, encrypted for those who can read backups: on its masters, and noted in its directory for whom it is.
+const (
+	escrowFile = runner.StateDir + "/escrow.age"
+	escrowNote = "escrow"
+)
+
+// escrow leaves it with the masters after a run that has changed something, or where others are to read it. That it cannot be left is no trouble of the run.
+func (s *site) escrow(ctx context.Context, res *Result) {
+	names := s.config.Spec.Backup.Recipients
+	sum := sha256.Sum256([]byte(strings.Join(names, "\n")))
+	note, is := filepath.Join(s.dir, escrowNote), hex.EncodeToString(sum[:])
+	was, _ := os.ReadFile(note)
+	if len(names) == 0 || res.Summary.Changed == 0 && string(was) == is {
+		return
+	}
+	recipients, err := backup.Recipients(names)
+	var m backup.Manifest
+	var entries []backup.Entry
+	if err == nil {
+		m, entries, err = s.entrusted()
+	}
+	var sealed bytes.Buffer
+	if err == nil {
+		err = backup.Write(&sealed, recipients, m, entries...)
+	}
+	if err == nil {
+		err = joined(s.eachConnected(ctx, time.Minute, func(ctx context.Context, r *runner.Runner) error {
+			if h := s.cluster.Host(r.Host); h == nil || !h.Is(v1alpha1.RoleMaster) {
+				return nil
+			}
+			return r.WriteFiles(ctx, runner.File{Path: escrowFile, Mode: 0o600, Data: sealed.Bytes()})
+		}))
+	}
+	if err == nil {
+		err = durable.Write(note, []byte(is))
+	}
+	if err != nil {
+		s.notice("warning: what this machine alone has of the cluster is not on all masters as it is now: %v", err)
+	}
+}
+
+// Regained is what a control machine has again.
+type Regained struct {
+	backup.Manifest
+	Config string `json:"config"`         // file
+	Kept   bool   `json:"kept,omitempty"` // that was there before, and stayed
+	Dir    string `json:"dir"`            // of the cluster
+}
+
+// Regain brings back what a control machine alone had of a cluster that goes on, from a backup, or where source is empty from a master: its keys, records and configuration. What is
+// there already is not touched, and no host is changed.
+func (a *App) Regain(ctx context.Context, r Request, o Observer, source string, master v1alpha1.Host, keys []backup.Key) (*Regained, error) {
+	var sealed []byte
+	read := func(use func(io.Reader) error) error { return a.readBackup(ctx, r, o, source, use) }
+	if source == "" {
+		var err error
+		if sealed, err = a.escrowOf(ctx, r, o, master); err != nil {
+			return nil, err
+		}
+		read = func(use func(io.Reader) error) error {
+			if err := use(bytes.NewReader(sealed)); err != nil {
+				return fault.Exit(fmt.Errorf("reading %s of %s: %w", escrowFile, master.Address, err), fault.ExitUsage)
+			}
+			return nil
+		}
+	}
+	part, err := os.MkdirTemp(a.Workdir, ".recover-*")
+	if err != nil {
+		return nil, durable.Advise(err)
+	}
+	defer os.RemoveAll(part)
+	root, err := os.OpenRoot(part)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	is := &Regained{}
+	err = read(func(f io.Reader) error {
+		m, err := backup.Read(f, keys, func(name string, _ int64, body io.Reader) error {
+			if name == backup.SnapshotName {
+				return nil
+			}
+			return extract(root, name, body)
+		})
+		if err == nil {
+			is.Manifest = *m
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if r.Name != "" && r.Name != is.Cluster {
+		return nil, fault.Exit(fmt.Errorf("it is of cluster %s, --name says %s", is.Cluster, r.Name), fault.ExitUsage)
+	}
+	return is, a.regain(part, is)
+}
+
+// regain puts files in place that were read whole.
+func (a *App) regain(part string, is *Regained) error {
+	is.Dir, is.Config = filepath.Join(a.Workdir, is.Cluster), filepath.Join("conf", is.Cluster, "cluster.yaml")
+	if store.Exists(is.Dir) {
+		return fault.Exit(fault.Advise(fmt.Errorf("%s has a cluster of that name", is.Dir), "nothing needs to be brought back; or give another --workdir"), fault.ExitUsage)
+	}
+	text, err := os.ReadFile(filepath.Join(part, backup.ConfigName))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(os.Remove(filepath.Join(part, backup.ConfigName)), os.MkdirAll(filepath.Dir(is.Dir), 0o700)); err != nil {
+		return err
+	}
+	if entries, err := os.ReadDir(is.Dir); err == nil && len(entries) > 0 { // host keys, of a command before
+		for _, e := range entries {
+			if e.Name() != hostKeysFile && e.Name() != "lock" && e.Name() != "logs" {
+				return fault.Exit(fault.Advise(fmt.Errorf("%s is not empty: it has %s", is.Dir, e.Name()), "move it away"), fault.ExitUsage)
+			}
+		}
+		if err := os.RemoveAll(is.Dir); err != nil {
+			return err
+		}
+	} else if err := os.Remove(is.Dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := durable.Move(part, is.Dir); err != nil {
+		return durable.Advise(fmt.Errorf("putting what belongs to the cluster in place: %w", err))
+	}
+	if _, err := os.Lstat(is.Config); !errors.Is(err, fs.ErrNotExist) {
+		is.Kept = true
+		return err
+	}
+	return durable.Write(is.Config, text)
+}
+
+// escrowOf reads what a master keeps.
+func (a *App) escrowOf(ctx context.Context, r Request, o Observer, master v1alpha1.Host) ([]byte, error) {
+	f, err := a.reachMaster(ctx, r, o, &master)
+	if f != nil {
+		defer f.hangUp()
+	}
+	if err != nil {
+		return nil, err
+	}
+	files, err := f.hosts[master.Name].ReadFiles(ctx, escrowFile)
+	if err == nil && len(files) == 0 {
+		err = fault.Advise(fmt.Errorf("it has no %s", escrowFile), "it is there on masters where spec.backup.recipients was set; a backup does as well: kubexm recover BACKUP")
+	}
+	if err != nil {
+		return nil, &HostError{master.Name, err}
+	}
+	return files[escrowFile].Data, nil
+}
