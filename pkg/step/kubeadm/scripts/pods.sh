@@ -9,7 +9,7 @@ running() { for p in $(pids "$1"); do tr '\0' '\n' <"$p/environ" | grep '^KUBEXM
 
 # lead sends what this machine asks the API server to an address. While its own API server is away, its kubelet would wait
 # for that: it wants to replace the mirror of a pod before it starts the pod again.
-own=
+own='' stopped=''
 lead() {
   cp -p /etc/hosts /etc/hosts.kubexm
   while IFS= read -r l || [ -n "$l" ]; do
@@ -19,7 +19,13 @@ lead() {
 }
 detour() {
   while read -r ip n _; do if [ "$n" = "$NAME" ]; then own=$ip; fi; done </etc/hosts
-  if [ -n "$DETOUR" ] && [ -n "$own" ]; then trap 'lead "$own"; copies' EXIT; lead "$DETOUR"; fi
+  if [ -n "$DETOUR" ] && [ -n "$own" ]; then trap ended EXIT; lead "$DETOUR"; else own=''; fi
+}
+# ended takes back what must not stay however a script ends: the detour, and a pod that was to be away only until another one is made. Where kubexm is killed, a
+# program that tells it anything ends, too.
+ended() {
+  if [ -n "$own" ]; then lead "$own"; copies; fi
+  if [ -n "$stopped" ] && [ ! -e "$M/$stopped.yaml" ] && [ -e "$K/$stopped.yaml" ]; then place "$K/$stopped.yaml" "$M"; fi
 }
 # copies turns it in the copies that the kubelet has made meanwhile for pods that it started. They are mounted: they are written in place.
 copies() {
@@ -67,6 +73,8 @@ started() { [ "$(running "$1")" = "KUBEXM_DIGEST=$2" ] && [ "$(pids "$1")" != "$
 
 # stop takes a pod away until renew makes it anew: POD PROCESS.
 stop() {
+  stopped=$1
+  trap ended EXIT
   rm -f "$M/$1.yaml"
   until_ gone "$2" || { echo "$1 has not ended within $MINUTES minutes" >&2; exit 1; }
 }
