@@ -54,7 +54,7 @@ func (a *App) Backup(ctx context.Context, r Request, o Observer, b BackupOptions
 		return nil, err
 	}
 	defer w.close()
-	if err := w.checkMade(); err != nil {
+	if err := cmp.Or(w.checkMade(), w.checkRestored()); err != nil {
 		return nil, err
 	}
 	recipients, err := w.recipients(b)
@@ -74,37 +74,51 @@ func (a *App) Backup(ctx context.Context, r Request, o Observer, b BackupOptions
 	}
 	s.observe(ctx)
 	res := &Backup{Cluster: s.config.Metadata.Name}
-	m, entries, err := s.contents(ctx, res)
+	for _, e := range failed { // etcd alone is asked
+		s.notice("warning: %v", e)
+	}
+	m, entries, err := s.entrusted()
 	if err != nil {
-		return nil, errors.Join(err, joined(failed))
+		return nil, err
 	}
 	res.Name = place.Name(res.Cluster, m.Taken, recipients != nil)
-	write := func(to io.Writer) error {
-		count := &counter{w: to}
-		err := backup.Write(count, recipients, m, entries...)
-		res.Size = count.n
-		return err
-	}
-	for i, p := range places {
-		if i > 0 { // one snapshot is enough
+	var from place.Place // that has it already: one snapshot is enough
+	var all []error
+	for _, p := range places {
+		write := func(to io.Writer) error {
+			count := &counter{w: to}
+			snapshot, err := s.snapshot(ctx, res)
+			if err == nil {
+				err = backup.Write(count, recipients, m, append(slices.Clone(entries), snapshot...)...)
+			}
+			res.Size = count.n
+			return err
+		}
+		if from != nil {
 			write = func(to io.Writer) error {
-				from, err := places[0].Open(ctx, res.Name)
+				stored, err := from.Open(ctx, res.Name)
 				if err != nil {
 					return err
 				}
-				defer from.Close()
-				_, err = io.Copy(to, from)
+				defer stored.Close()
+				_, err = io.Copy(to, stored)
 				return err
 			}
 		}
 		if err := p.Put(ctx, res.Name, write); err != nil {
-			return res, fmt.Errorf("writing the backup to %s: %w", p, err)
+			all = append(all, fmt.Errorf("writing the backup to %s: %w", p, err))
+			continue
 		}
+		from = cmp.Or(from, p)
 		res.Places = append(res.Places, p.String())
 	}
-	res.Expired, err = prune(ctx, places, res.Cluster, s.keeps())
+	if all == nil { // else older ones may be all that there is
+		if res.Expired, err = prune(ctx, places, res.Cluster, s.keeps()); err != nil {
+			all = append(all, err)
+		}
+	}
 	res.Elapsed = time.Since(began)
-	return res, err
+	return res, errors.Join(all...)
 }
 
 // counter counts what is written.
@@ -119,16 +133,6 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// contents are those of a backup. What etcd has is asked for when it is written.
-func (s *site) contents(ctx context.Context, res *Backup) (backup.Manifest, []backup.Entry, error) {
-	m, entries, err := s.entrusted()
-	if err != nil {
-		return m, nil, err
-	}
-	snapshot, err := s.snapshot(ctx, res)
-	return m, append(entries, snapshot...), err
-}
-
 // entrusted is what the control machine has of a cluster.
 func (s *site) entrusted() (m backup.Manifest, entries []backup.Entry, err error) {
 	applied, err1 := s.records.Applied()
@@ -137,12 +141,19 @@ func (s *site) entrusted() (m backup.Manifest, entries []backup.Entry, err error
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return m, nil, err
 	}
-	is := config.ReleaseOf(&s.config.Spec)
+	was, err := config.Recorded(applied.Resolved) // not what the configuration says now
+	if err != nil {
+		return m, nil, err
+	}
+	is := config.ReleaseOf(&was.Spec)
+	if runs, _ := s.cluster.Runs(); runs.Kubernetes != "" && runs.Etcd != "" { // a run may have been cut off on the way to another release
+		is = runs
+	}
 	m = backup.Manifest{
 		Cluster: s.config.Metadata.Name, ID: id, Taken: time.Now().UTC().Truncate(time.Second), Kubexm: s.app.Version,
 		Kubernetes: is.Kubernetes, Etcd: is.Etcd, Prefix: strings.TrimSuffix(s.cluster.EtcdPrefix(), "/"), Endpoint: s.cluster.Endpoint(),
 	}
-	for _, h := range s.config.Spec.Hosts {
+	for _, h := range was.Spec.Hosts {
 		host := backup.Host{Name: h.Name, Address: h.InternalAddress}
 		for _, r := range h.Roles {
 			host.Roles = append(host.Roles, string(r))

@@ -11,7 +11,6 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/backup"
 	"github.com/kubexm/kubexm/pkg/etcd"
-	"github.com/kubexm/kubexm/pkg/util/durable"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
@@ -34,12 +33,9 @@ func (a *App) Manifest(ctx context.Context, r Request, o Observer, source string
 // Drill reads a backup to its end, opens its data of etcd, and counts what is in there. For that the data is in the work directory for a while, which has the keys of
 // clusters, too. Nothing else is changed, and no host is asked.
 func (a *App) Drill(ctx context.Context, r Request, o Observer, source string, keys []backup.Key) (d *Drill, err error) {
-	if err := os.MkdirAll(a.Workdir, 0o700); err != nil {
-		return nil, durable.Advise(err)
-	}
-	dir, err := os.MkdirTemp(a.Workdir, ".drill-*")
+	dir, err := a.temporary()
 	if err != nil {
-		return nil, durable.Advise(err)
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	root, err := os.OpenRoot(dir)

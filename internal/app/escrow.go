@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,39 +29,61 @@ const (
 	escrowNote = "escrow"
 )
 
-// escrow leaves it with the masters after a run that has changed something, or where others are to read it. That it cannot be left is no trouble of the run.
+// largest is how many bytes of it a host gives back at once, and some.
+const largest = 32 << 20
+
+// escrow leaves it with the masters after a run that has changed something, also where that failed, as keys may be others now; and where others are to read it. That it cannot be left is no trouble of the run.
 func (s *site) escrow(ctx context.Context, res *Result) {
 	names := s.config.Spec.Backup.Recipients
 	sum := sha256.Sum256([]byte(strings.Join(names, "\n")))
 	note, is := filepath.Join(s.dir, escrowNote), hex.EncodeToString(sum[:])
-	was, _ := os.ReadFile(note)
-	if len(names) == 0 || res.Summary.Changed == 0 && string(was) == is {
+	was, err := os.ReadFile(note)
+	if err != nil && len(names) == 0 || res.Summary.Changed == 0 && string(was) == is {
 		return
 	}
-	recipients, err := backup.Recipients(names)
-	var m backup.Manifest
-	var entries []backup.Entry
-	if err == nil {
-		m, entries, err = s.entrusted()
+	err = os.Remove(note) // until all masters have what is true now
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
 	}
-	var sealed bytes.Buffer
-	if err == nil {
-		err = backup.Write(&sealed, recipients, m, entries...)
+	var sealed []byte
+	if err == nil && len(names) > 0 {
+		sealed, err = s.sealed(names)
 	}
 	if err == nil {
 		err = joined(s.eachConnected(ctx, time.Minute, func(ctx context.Context, r *runner.Runner) error {
-			if h := s.cluster.Host(r.Host); h == nil || !h.Is(v1alpha1.RoleMaster) {
+			switch h := s.cluster.Host(r.Host); {
+			case h == nil || !h.Is(v1alpha1.RoleMaster):
 				return nil
+			case sealed == nil: // nobody is to read it any more
+				return r.Remove(ctx, escrowFile)
+			default:
+				return r.WriteFiles(ctx, runner.File{Path: escrowFile, Mode: 0o600, Data: sealed})
 			}
-			return r.WriteFiles(ctx, runner.File{Path: escrowFile, Mode: 0o600, Data: sealed.Bytes()})
 		}))
 	}
-	if err == nil {
+	masters := s.cluster.Missing()
+	if err == nil && sealed != nil && !slices.ContainsFunc(masters, func(h string) bool { return s.cluster.Host(h).Is(v1alpha1.RoleMaster) }) {
 		err = durable.Write(note, []byte(is))
 	}
 	if err != nil {
 		s.notice("warning: what this machine alone has of the cluster is not on all masters as it is now: %v", err)
 	}
+}
+
+// sealed is what is left with the masters. Records that are too large stay here.
+func (s *site) sealed(names []string) ([]byte, error) {
+	recipients, err := backup.Recipients(names)
+	if err != nil {
+		return nil, err
+	}
+	m, entries, err := s.entrusted()
+	if err != nil {
+		return nil, err
+	}
+	entries = slices.DeleteFunc(entries, func(e backup.Entry) bool { return e.Size > largest })
+	var b bytes.Buffer
+	err = backup.Write(&b, recipients, m, entries...)
+	return b.Bytes(), err
 }
 
 // Regained is what a control machine has again.
@@ -88,9 +111,9 @@ func (a *App) Regain(ctx context.Context, r Request, o Observer, source string, 
 			return nil
 		}
 	}
-	part, err := os.MkdirTemp(a.Workdir, ".recover-*")
+	part, err := a.temporary()
 	if err != nil {
-		return nil, durable.Advise(err)
+		return nil, err
 	}
 	defer os.RemoveAll(part)
 	root, err := os.OpenRoot(part)
@@ -118,6 +141,28 @@ func (a *App) Regain(ctx context.Context, r Request, o Observer, source string, 
 		return nil, fault.Exit(fmt.Errorf("it is of cluster %s, --name says %s", is.Cluster, r.Name), fault.ExitUsage)
 	}
 	return is, a.regain(part, is)
+}
+
+// temporary makes a directory for what is unpacked for a while, and removes those of processes that were killed: they have secrets.
+func (a *App) temporary() (string, error) {
+	const prefix = ".unpacked-"
+	if err := os.MkdirAll(a.Workdir, 0o700); err != nil {
+		return "", durable.Advise(err)
+	}
+	left, err := filepath.Glob(filepath.Join(a.Workdir, prefix+"*"))
+	if err != nil {
+		return "", err
+	}
+	for _, dir := range left {
+		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), prefix), "-")
+		if _, err := os.Stat("/proc/" + pid); errors.Is(err, fs.ErrNotExist) {
+			if err := os.RemoveAll(dir); err != nil {
+				return "", durable.Advise(err)
+			}
+		}
+	}
+	dir, err := os.MkdirTemp(a.Workdir, fmt.Sprintf("%s%d-*", prefix, os.Getpid()))
+	return dir, durable.Advise(err)
 }
 
 // regain puts files in place that were read whole.

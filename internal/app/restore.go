@@ -19,10 +19,12 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/backup"
+	"github.com/kubexm/kubexm/pkg/backup/place"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/etcd"
 	"github.com/kubexm/kubexm/pkg/pipeline"
+	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/durable"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
@@ -37,9 +39,13 @@ const (
 // restoration is one that has begun.
 type restoration struct {
 	cluster.Restore
-	Taken   time.Time // when the backup was
-	InPlace bool      // the machines are those that have the cluster
-	Data    bool      // etcd has the data, in place
+	Taken time.Time // when the backup was
+	Data  bool      // etcd has the data, in place
+}
+
+// dir is where its backup is unpacked, in the cluster's directory.
+func (r *restoration) dir() string {
+	return filepath.Join(restoreDir, r.Taken.UTC().Format("20060102T150405Z"))
 }
 
 // Restoring is what a restore is about to do, for whoever is asked.
@@ -63,7 +69,7 @@ func (a *App) Restore(ctx context.Context, r Request, o Observer, source string,
 		return nil, err
 	}
 	rest, err := a.restoreData(ctx, r, o, source, keys, m)
-	if err != nil || r.DryRun {
+	if err != nil {
 		return nil, err
 	}
 	r.restore = &rest.Restore
@@ -123,22 +129,25 @@ func (a *App) openBackup(ctx context.Context, r Request, o Observer, source stri
 	if err != nil {
 		return nil, err
 	}
+	var at place.Place
+	var found place.Object
 	for _, p := range places {
 		all, wrong := p.List(ctx, s.config.Metadata.Name)
 		if wrong != nil {
-			err = errors.Join(err, fmt.Errorf("listing backups in %s: %w", p, wrong))
-			continue
+			s.notice("warning: listing backups in %s: %v", p, wrong)
 		}
-		for _, o := range slices.Backward(all) {
-			if o.Name == source || source == "latest" {
-				return p.Open(ctx, o.Name)
+		for _, o := range all {
+			if (o.Name == source || source == "latest") && (at == nil || o.Taken.After(found.Taken)) {
+				at, found = p, o
 			}
 		}
 	}
-	if err == nil {
-		err = fmt.Errorf("there is no file %s, and no backup of that name in %d places of spec.backup.targets", source, len(places))
+	if at == nil {
+		err = fmt.Errorf("there is no file %s, and no backup of that name in %s of spec.backup.targets", source, human.Count(len(places), "place"))
+		return nil, fault.Exit(fault.Advise(err, "list them: kubexm backup list"+s.Which()), fault.ExitUsage)
 	}
-	return nil, fault.Exit(fault.Advise(err, "list them: kubexm backup list"+s.Which()), fault.ExitUsage)
+	s.notice("reading %s in %s", found.Name, at)
+	return at.Open(ctx, found.Name)
 }
 
 // restoredConfig writes the configuration of the backup where there is none for the cluster.
@@ -151,28 +160,28 @@ func (a *App) restoredConfig(ctx context.Context, r Request, o Observer, source 
 	if _, err := os.Stat(d.file); d.given != nil || !errors.Is(err, fs.ErrNotExist) || r.File != "" {
 		return nil
 	}
+	var text []byte
 	err = a.readBackup(ctx, r, o, source, func(f io.Reader) error {
-		_, err := backup.Read(f, keys, func(name string, _ int64, body io.Reader) error {
-			if name != backup.ConfigName {
-				return nil
-			}
-			text, err := io.ReadAll(body)
-			if err == nil && !r.DryRun {
-				err = durable.Write(d.file, text)
+		_, err := backup.Read(f, keys, func(name string, _ int64, body io.Reader) (err error) {
+			if name == backup.ConfigName {
+				text, err = io.ReadAll(body)
 			}
 			return err
 		})
 		return err
 	})
 	if err == nil {
-		u.notice("the configuration of the backup is now %s; edit it before, where hosts or addresses are others now", d.file)
-		err = fault.Exit(fault.Advise(fmt.Errorf("cluster %s had no configuration here", m.Cluster), "look at "+d.file+", and run the same command again"), fault.ExitUsage)
+		err = durable.Write(d.file, text)
+	}
+	if err == nil {
+		err = fmt.Errorf("cluster %s had no configuration here; %s is now that of the backup", m.Cluster, d.file)
+		err = fault.Exit(fault.Advise(err, "edit it, where hosts or addresses are others now, and run the same command again"), fault.ExitUsage)
 	}
 	return err
 }
 
 // restoreData prepares a restore: what it needs is unpacked, keys are in their place, and where the cluster is there its etcd has the data of the backup.
-func (a *App) restoreData(ctx context.Context, r Request, o Observer, source string, keys []backup.Key, m *backup.Manifest) (*restoration, error) {
+func (a *App) restoreData(ctx context.Context, r Request, o Observer, source string, keys []backup.Key, m *backup.Manifest) (_ *restoration, err error) {
 	r.restore = &cluster.Restore{}
 	w, err := a.begin(ctx, r, o)
 	if err != nil {
@@ -186,14 +195,24 @@ func (a *App) restoreData(ctx context.Context, r Request, o Observer, source str
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if rest.ID == "" { // it has not begun: nothing of it stays
+			err = errors.Join(err, os.RemoveAll(filepath.Join(w.dir, rest.dir())))
+		}
+	}()
 	w.restore = &rest.Restore
+	src, err := w.resolveSource(ctx, w.config)
+	if err != nil {
+		return nil, err
+	}
 	s, err := w.alone(ctx, func() (*site, error) {
-		s, failed, err := w.reach(ctx, !r.DryRun, v1alpha1.Source{Offline: w.config.Spec.Source.Offline})
-		if err == nil && len(failed) > 0 {
-			err = joined(failed)
+		s, failed, err := w.reach(ctx, true, src)
+		if err == nil {
+			failed, err = s.leaveOut(failed)
+			err = errors.Join(joined(failed), err)
 		}
 		if err == nil {
-			_, err = s.checkOwner(r.Force)
+			err = s.checkRestorable(m)
 		}
 		return s, err
 	})
@@ -201,22 +220,13 @@ func (a *App) restoreData(ctx context.Context, r Request, o Observer, source str
 		return nil, err
 	}
 	if rest.ID == "" {
-		if err := s.beginRestore(ctx, rest, m); err != nil || r.DryRun {
-			return rest, err
+		if err := s.beginRestore(ctx, rest, m); err != nil {
+			return nil, err
 		}
 	}
-	s.cluster.Restore = &rest.Restore
 	if !rest.InPlace || rest.Data {
 		return rest, nil
 	}
-	src, err := w.resolveSource(ctx, w.config)
-	if err != nil {
-		return nil, err
-	}
-	if s.cluster, err = w.planning(s.cluster.Facts, src); err != nil {
-		return nil, err
-	}
-	s.cluster.Restore = &rest.Restore
 	graph, err := planned(s.cluster, pipeline.Restore)
 	if err != nil {
 		return nil, err
@@ -247,15 +257,25 @@ func (w *work) fits(m *backup.Manifest) error {
 
 // unpack brings what a restore needs into the cluster's directory, once it was read whole. One that has begun with the same backup goes on.
 func (w *work) unpack(ctx context.Context, source string, keys []backup.Key, m *backup.Manifest) (*restoration, error) {
-	begun, err := w.begunRestore()
-	if err != nil || begun != nil && begun.Taken.Equal(m.Taken) {
-		return begun, err
+	rest, err := w.begunRestore()
+	if err != nil {
+		return nil, err
 	}
-	to := filepath.Join(w.dir, restoreDir)
+	if rest == nil || !rest.Taken.Equal(m.Taken) {
+		rest = &restoration{Taken: m.Taken}
+	}
+	to := filepath.Join(w.dir, rest.dir())
+	rest.Snapshot = filepath.Join(to, backup.SnapshotName)
+	if rest.ID != "" {
+		if size, sum, err := sumOf(rest.Snapshot); err == nil && size == rest.Size && sum == rest.SHA256 {
+			return rest, nil
+		}
+	}
 	part := to + ".part"
 	if err := errors.Join(os.RemoveAll(part), os.RemoveAll(to), os.MkdirAll(part, 0o700)); err != nil {
 		return nil, durable.Advise(err)
 	}
+	defer os.RemoveAll(part)
 	root, err := os.OpenRoot(part)
 	if err != nil {
 		return nil, err
@@ -271,13 +291,17 @@ func (w *work) unpack(ctx context.Context, source string, keys []backup.Key, m *
 	if err != nil {
 		return nil, err
 	}
-	rest := &restoration{Taken: m.Taken}
-	rest.Snapshot = filepath.Join(to, backup.SnapshotName)
-	if rest.Size, rest.SHA256, err = sumOf(rest.Snapshot); errors.Is(err, fs.ErrNotExist) {
+	size, sum, err := sumOf(rest.Snapshot)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		err = fault.Exit(errors.New("the backup has no data of etcd, which was external"), fault.ExitUsage)
+	case err == nil && rest.ID != "" && sum != rest.SHA256:
+		err = fault.Exit(errors.New("it is another backup than the one that the restore has begun with"), fault.ExitUsage)
+	case err == nil:
+		rest.Size, rest.SHA256, err = size, sum, etcd.Whole(rest.Snapshot)
 	}
-	if err == nil {
-		err = etcd.Whole(rest.Snapshot)
+	if err != nil && rest.ID == "" {
+		err = errors.Join(err, os.RemoveAll(to))
 	}
 	return rest, err
 }
@@ -306,6 +330,21 @@ func sumOf(path string) (size int64, sum string, err error) {
 	return size, hex.EncodeToString(h.Sum(nil)), err
 }
 
+// checkRestorable refuses machines that are not the cluster's, or another's.
+func (s *site) checkRestorable(m *backup.Manifest) error {
+	var others []string
+	for _, h := range s.cluster.All() {
+		if id := s.cluster.FactsOf(h).Env["id"]; id != "" && id != m.ID {
+			others = append(others, fmt.Sprintf("%s is part of cluster %s, ID %s", h, s.cluster.FactsOf(h).Env["cluster"], id))
+		}
+	}
+	if others == nil {
+		return nil
+	}
+	err := fmt.Errorf("not machines of the cluster of the backup, whose ID is %s; nothing has been touched:\n  %s", m.ID, joinLines(others))
+	return fault.Exit(fault.Advise(err, "take them out of spec.hosts, or delete the cluster that they are part of"), fault.ExitPreflight)
+}
+
 // beginRestore decides how the cluster is restored, and notes it: from then on there is no way back but a restore.
 func (s *site) beginRestore(ctx context.Context, rest *restoration, m *backup.Manifest) error {
 	here, err := s.cluster.Certs.RecordedID()
@@ -316,10 +355,10 @@ func (s *site) beginRestore(ctx context.Context, rest *restoration, m *backup.Ma
 		err := fmt.Errorf("%s has the keys of another cluster of that name: its ID is %s, that of the backup %s", s.cluster.Certs.Dir, here, m.ID)
 		return fault.Exit(fault.Advise(err, "restore it with another --workdir"), fault.ExitUsage)
 	}
-	for _, h := range s.cluster.ControlPlaneHosts() {
-		rest.InPlace = rest.InPlace || s.cluster.FactsOf(h).Env["cluster"] == m.Cluster
+	if rest.InPlace, err = s.inPlace(); err != nil {
+		return err
 	}
-	if err := cmp.Or(s.checkDead(ctx, m), s.sameAsApplied(rest.InPlace)); err != nil || s.DryRun {
+	if err := cmp.Or(s.checkDead(ctx, m), s.checkEdited(rest.InPlace), s.checkUtility()); err != nil {
 		return err
 	}
 	if rest.InPlace {
@@ -330,13 +369,9 @@ func (s *site) beginRestore(ctx context.Context, rest *restoration, m *backup.Ma
 			return err
 		}
 	}
-	id := make([]byte, 4)
-	_, _ = rand.Read(id) // never fails
-	rest.ID = hex.EncodeToString(id)
 	for _, h := range m.Hosts {
-		node := slices.Contains(h.Roles, string(v1alpha1.RoleMaster)) || slices.Contains(h.Roles, string(v1alpha1.RoleWorker))
-		if node && !slices.Contains(s.cluster.Nodes(), h.Name) {
-			rest.Gone = append(rest.Gone, h.Name)
+		if slices.Contains(h.Roles, string(v1alpha1.RoleMaster)) || slices.Contains(h.Roles, string(v1alpha1.RoleWorker)) {
+			rest.Nodes = append(rest.Nodes, h.Name)
 		}
 	}
 	if !rest.InPlace { // what was remembered is of machines that are gone
@@ -345,19 +380,89 @@ func (s *site) beginRestore(ctx context.Context, rest *restoration, m *backup.Ma
 		}
 	}
 	if here == "" {
-		if err := s.restoreKeys(rest.InPlace); err != nil {
+		if err := s.restoreKeys(rest); err != nil {
 			return durable.Advise(fmt.Errorf("putting the keys of the cluster in place: %w", err))
 		}
 	}
-	return s.note(rest)
+	former, err := s.begunRestore()
+	if err != nil {
+		return err
+	}
+	id := make([]byte, 4)
+	_, _ = rand.Read(id) // never fails
+	// Clients have seen no revision that is as high, also of a restore before: etcd makes fewer than a thousand a second for years.
+	rest.Bump = time.Now().UnixMilli()
+	rest.ID = hex.EncodeToString(id)
+	if err := s.note(rest); err != nil || former == nil || former.dir() == rest.dir() {
+		return err
+	}
+	return os.RemoveAll(filepath.Join(s.dir, former.dir()))
+}
+
+// inPlace reports whether the machines of the control plane have the cluster. That some have it and others have not is refused: those would go on with what they have.
+func (s *site) inPlace() (bool, error) {
+	var have, lack []string
+	hosts := s.cluster.ControlPlaneHosts()
+	for _, h := range hosts {
+		if s.cluster.FactsOf(h).Env["cluster"] != "" {
+			have = append(have, h)
+		} else {
+			lack = append(lack, h)
+		}
+	}
+	if have == nil || lack == nil {
+		return have != nil, nil
+	}
+	err := fmt.Errorf("%s have the cluster, and %s have not: it is restored on machines that all have it, or on such that have not", human.Names(have, 5), human.Names(lack, 5))
+	return false, fault.Exit(fault.Advise(err, "take the machines out of spec.hosts that have it not, and add them later; or use others in the place of those that have it"), fault.ExitUsage)
+}
+
+// checkEdited refuses edits of the configuration that a restore in place cannot follow. Hosts that leave must be off.
+func (s *site) checkEdited(inPlace bool) error {
+	if !inPlace {
+		return nil
+	}
+	if err := s.checkUnchanged(unready); err != nil {
+		return err
+	}
+	changes, err := s.changes()
+	if err != nil {
+		return err
+	}
+	var gone []string
+	for _, c := range changes {
+		if c.Gone() {
+			gone = append(gone, c.Host)
+		}
+	}
+	if gone == nil || s.Force {
+		return nil
+	}
+	err = fmt.Errorf("%s are to leave the cluster: they must be off, or they would go on with the data that they have", human.Names(gone, 5))
+	return fault.Exit(fault.Advise(err, "when they are: --force; else put them back into spec.hosts, and delete them after the restore"), fault.ExitUsage)
+}
+
+// checkUtility looks for the program that restores data, where it cannot be downloaded: kubeadm's etcd does without it.
+func (s *site) checkUtility() error {
+	if !s.config.Spec.Source.Offline {
+		return nil
+	}
+	for _, h := range s.cluster.RestoredMembers(true) {
+		a := s.cluster.Artifact("etcd", h)
+		if _, err := s.cluster.Store.Programs(context.Background(), a); err != nil {
+			err = fmt.Errorf("%s is not in the store: etcdutl in it restores the data: %w", a, err)
+			return fault.Exit(fault.Advise(err, "download it with a configuration that has etcd.type kubexm: kubexm download --export FILE; and then: kubexm import FILE"), fault.ExitUsage)
+		}
+	}
+	return nil
 }
 
 // restoreKeys puts what the control machine has of the cluster in place; its identity, by which it is known to be there, comes last.
-func (s *site) restoreKeys(inPlace bool) error {
-	from, id := filepath.Join(s.dir, restoreDir), filepath.Join("certs", "id")
+func (s *site) restoreKeys(rest *restoration) error {
+	from, id := filepath.Join(s.dir, rest.dir()), filepath.Join("certs", "id")
 	var files []string
 	for _, name := range kept {
-		if name == hostKeysFile && !inPlace { // of machines that are gone
+		if _, err := os.Stat(filepath.Join(s.dir, name)); name == hostKeysFile && (!rest.InPlace || err == nil) { // of machines that are gone, or older than those that are there
 			continue
 		}
 		err := filepath.WalkDir(filepath.Join(from, name), func(path string, d fs.DirEntry, err error) error {
@@ -386,16 +491,6 @@ func (s *site) restoreKeys(inPlace bool) error {
 		}
 	}
 	return nil
-}
-
-// sameAsApplied refuses to put data of then below a cluster that is about to change.
-func (s *site) sameAsApplied(inPlace bool) error {
-	applied, err := s.records.Applied()
-	if err != nil || applied == nil || !inPlace {
-		return err
-	}
-	_, err = s.unedited()
-	return err
 }
 
 // checkDead refuses to make a cluster a second time.
@@ -447,6 +542,7 @@ func (w *work) begunRestore() (*restoration, error) {
 	if err == nil {
 		err = json.Unmarshal(text, rest)
 	}
+	rest.Snapshot = filepath.Join(w.dir, rest.dir(), backup.SnapshotName)
 	return rest, err
 }
 
@@ -457,5 +553,5 @@ func (w *work) checkRestored() error {
 		return err
 	}
 	err = fmt.Errorf("a restore of the backup of %s has begun, and has not ended", rest.Taken.Local().Format(time.DateTime))
-	return fault.Exit(fault.Advise(err, "run it again to its end: kubexm restore"), fault.ExitUsage)
+	return fault.Exit(fault.Advise(err, "run it again to its end: kubexm restore; or, where it has not touched a machine yet, give it up: rm "+runner.Quote(filepath.Join(w.dir, restoreNote))), fault.ExitUsage)
 }

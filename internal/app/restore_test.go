@@ -187,27 +187,97 @@ func TestRestoredInPlace(t *testing.T) {
 
 // TestKilledRestore kills restores at any step, and carries on; and until then nothing else may be done to the cluster.
 func TestKilledRestore(t *testing.T) {
-	for _, fresh := range []bool{true, false} {
-		for _, at := range []int{1, 3, 6, 10, 25, 60, 90} {
-			t.Run(map[bool]string{true: "fresh", false: "in place"}[fresh], func(t *testing.T) {
-				t.Parallel()
-				bubble(t, func(t *testing.T) {
-					w, file, keys := backedUp(t, row(t, "row9"))
-					if fresh {
-						w.lostAll(t)
-					}
-					if w.restoreFrom(file, keys, at) == nil {
-						return // it has fewer steps
-					}
-					if _, err := w.attempt(t.Context()).create(); fault.ExitCode(err) != fault.ExitUsage {
-						t.Errorf("create while a restore has not ended: %v", err)
-					}
-					w.must(w.restoreFrom(file, keys, 0))
-					w.whole(t)
+	at := map[bool][]int{true: {2, 5, 12, 20, 30, 45, 60, 90}, false: {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}}
+	for _, name := range []string{"row5", "row9"} {
+		for fresh, steps := range at {
+			for _, at := range steps {
+				t.Run(fmt.Sprintf("%s/fresh %t/%d", name, fresh, at), func(t *testing.T) {
+					t.Parallel()
+					bubble(t, func(t *testing.T) {
+						w, file, keys := backedUp(t, row(t, name))
+						if fresh {
+							w.lostAll(t)
+						}
+						if w.restoreFrom(file, keys, at) == nil {
+							t.Skip("it has fewer steps that change anything")
+						}
+						if _, err := w.attempt(t.Context()).create(); fault.ExitCode(err) != fault.ExitUsage {
+							t.Errorf("create while a restore has not ended: %v", err)
+						}
+						w.must(w.restoreFrom(file, keys, 0))
+						w.whole(t)
+					})
 				})
-			})
+			}
 		}
 	}
+}
+
+// TestRestoredKept makes a cluster again on other machines of the same names, with a control machine that has everything still.
+func TestRestoredKept(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, file, keys := backedUp(t, row(t, "row9"))
+		for i, h := range slices.Sorted(keysOf(w)) {
+			w.burn(h)
+			w.fresh(h, machineID(i))
+		}
+		w.api = nil
+		w.must(w.restoreFrom(file, keys, 0))
+		w.whole(t)
+	})
+}
+
+// TestRestoredRest restores a cluster in place of which two masters and the majority of etcd are gone, and a worker is off.
+func TestRestoredRest(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		config := joinedBy(row(t, "row9"), "node5 worker")
+		w, file, keys := backedUp(t, config)
+		w.burn("node2")
+		w.burn("node3")
+		back := w.away("node5")
+		w.configure(joinedBy(alone(row(t, "row9")), "node5 worker"))
+		if err := w.restoreFrom(file, keys, 0); err == nil || !strings.Contains(err.Error(), "node5") {
+			t.Errorf("without a worker: %v", err)
+		}
+		a := w.attempt(t.Context())
+		a.AllowMissing, a.MayRestore = true, func(context.Context, app.Restoring) error { return nil }
+		if _, err := a.App.Restore(a.ctx, a.Request, a.Observer, file, keys); err == nil || !strings.Contains(err.Error(), "they must be off") {
+			t.Errorf("masters may go on with the data that they have: %v", err)
+		}
+		a = w.attempt(t.Context())
+		a.AllowMissing, a.Force, a.MayRestore = true, true, func(context.Context, app.Restoring) error { return nil }
+		_, err := a.App.Restore(a.ctx, a.Request, a.Observer, file, keys)
+		w.must(err)
+		back()
+		w.apply()
+		w.whole(t)
+	})
+}
+
+// TestOtherRestore tries another backup while a restore has not ended, and goes on with the first one.
+func TestOtherRestore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, file, keys := backedUp(t, row(t, "row9"))
+		recipient, others := recoveryKey(t)
+		a, dir := w.attempt(t.Context()), filepath.Join(t.TempDir(), "later")
+		taken, err := a.App.Backup(a.ctx, a.Request, a.Observer, app.BackupOptions{To: []string{filepath.Join(w.file, "no directory"), dir}, Recipients: []string{recipient}})
+		if err == nil || taken == nil || !slices.Equal(taken.Places, []string{dir}) || !strings.Contains(err.Error(), "no directory") {
+			t.Fatalf("one place of two is there: %+v, %v", taken, err)
+		}
+		if w.restoreFrom(file, keys, 6) == nil {
+			t.Fatal("it was not killed")
+		}
+		a = w.attempt(t.Context())
+		if _, err := a.App.Backup(a.ctx, a.Request, a.Observer, app.BackupOptions{To: []string{dir}, Recipients: []string{recipient}}); err == nil || !strings.Contains(err.Error(), "has not ended") {
+			t.Errorf("a backup of a cluster that is half restored: %v", err)
+		}
+		a.MayRestore = func(context.Context, app.Restoring) error { return errors.New("no") }
+		if _, err := a.App.Restore(a.ctx, a.Request, a.Observer, filepath.Join(dir, taken.Name), others); err == nil {
+			t.Error("it was refused, and went on")
+		}
+		w.must(w.restoreFrom(file, keys, 0))
+		w.whole(t)
+	})
 }
 
 // TestRegained loses the control machine of a cluster that goes on, and brings back what that had from a master, and from a backup.
@@ -315,6 +385,9 @@ func TestNoRestore(t *testing.T) {
 			t.Errorf("it was refused: %v", err)
 		}
 		same(t, "hosts", before, w.snapshot())
+		if left, _ := filepath.Glob(filepath.Join(w.dir, "*", "restore", "*")); left != nil {
+			t.Errorf("it leaves secrets behind: %q", left)
+		}
 		w.settled()
 	})
 }

@@ -198,8 +198,10 @@ func (w *work) reach(ctx context.Context, exclusive bool, src v1alpha1.Source) (
 	}
 	failed = append(failed, mute...)
 	if w.records != nil {
-		if err := cmp.Or(w.knowMachines(facts), w.stillThere(facts)); err != nil {
-			return nil, failed, err
+		if w.restore == nil || w.restore.InPlace { // else they are others, or nobody knows yet
+			if err := cmp.Or(w.knowMachines(facts), w.stillThere(facts)); err != nil {
+				return nil, failed, err
+			}
 		}
 		if err := w.records.KeepFacts(facts); err != nil { // nothing is owed to it: install looks itself
 			s.notice(unkept, err)
@@ -221,6 +223,7 @@ func (w *work) reach(ctx context.Context, exclusive bool, src v1alpha1.Source) (
 		if s.cluster.Complete, err = w.completed(); err != nil {
 			return nil, failed, err
 		}
+		s.cluster.Complete = s.cluster.Complete && (w.restore == nil || w.restore.InPlace)
 	}
 	s.hosts[plan.API] = runner.New(plan.API, apiPlace{s})
 	return s, failed, nil
@@ -422,8 +425,8 @@ func (s *site) configured(ctx context.Context, res *Result, err error) (*Result,
 	if err == nil {
 		res.Kubeconfig, err = path, failed
 	}
-	if err == nil {
-		s.escrow(context.WithoutCancel(ctx), res)
+	if ctx.Err() == nil {
+		s.escrow(ctx, res)
 	}
 	return res, err
 }

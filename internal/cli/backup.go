@@ -54,14 +54,13 @@ For a backup every night, let a timer run it:
 	format := output(cmd, "text", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		is, err := p.app.Backup(cmd.Context(), p.request, p.observer(), b)
-		if err != nil {
+		switch {
+		case is == nil:
 			return err
-		}
-		if format.value != "text" {
-			return p.print(format.value, is)
-		}
-		if p.quiet {
-			return nil
+		case format.value != "text":
+			return errors.Join(err, p.print(format.value, is))
+		case p.quiet:
+			return err
 		}
 		for _, place := range is.Places {
 			fmt.Fprintf(p.out, "%s in %s: %s", is.Name, place, human.Bytes(is.Size))
@@ -73,7 +72,7 @@ For a backup every night, let a timer run it:
 		for _, old := range is.Expired {
 			fmt.Fprintf(p.out, "removed %s\n", old)
 		}
-		return nil
+		return err
 	}
 	return cmd
 }
@@ -313,8 +312,11 @@ needed. It refuses to begin where the cluster of the backup still runs on other 
 			return p.app.Restore(ctx, r, o, source, keys)
 		})
 	})
-	cmd.Flags().BoolVar(&p.request.Force, "force", false, "although the cluster of the backup may still run elsewhere")
-	format = p.changeFlags(cmd)
+	cmd.Flags().BoolVar(&p.request.Force, "force", false, "although the cluster of the backup may still run elsewhere; and give up hosts that were taken out of the configuration and are off")
+	cmd.Flags().BoolVarP(&p.yes, "yes", "y", false, "do not ask before a cluster loses changes")
+	p.skipFlag(cmd)
+	p.missingFlag(cmd)
+	format = p.workFlags(cmd)
 	return cmd
 }
 

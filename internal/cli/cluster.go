@@ -113,8 +113,13 @@ func (p *program) changeFlags(cmd *cobra.Command) *choice {
 
 // runFlags adds the flags of commands that run a pipeline.
 func (p *program) runFlags(cmd *cobra.Command) *choice {
+	cmd.Flags().BoolVar(&p.request.DryRun, "dry-run", false, "only inspect the machines, and show what would change on each")
+	return p.workFlags(cmd)
+}
+
+// workFlags are those of commands whose plan is not known before.
+func (p *program) workFlags(cmd *cobra.Command) *choice {
 	f := cmd.Flags()
-	f.BoolVar(&p.request.DryRun, "dry-run", false, "only inspect the machines, and show what would change on each")
 	f.BoolVar(&p.request.NoRollBack, "no-rollback", false, "leave everything as it is when a step fails")
 	p.rollback = choice{value: string(engine.RollbackHost), allowed: []string{string(engine.RollbackHost), string(engine.RollbackTask)}}
 	f.Var(&p.rollback, "rollback", "what to undo when a step fails: its task on that host, or its task on all its hosts")

@@ -12,11 +12,14 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
 	"filippo.io/age"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
 // What is in every backup.
@@ -124,7 +127,7 @@ func open(r io.Reader, keys []Key) (*tar.Reader, func(), error) {
 	switch {
 	case string(start[:n]) == magic:
 		if len(keys) == 0 {
-			return nil, nil, errors.New("it is encrypted, and no key is given")
+			return nil, nil, fault.Advise(errors.New("it is encrypted, and no key is given"), "give the file of the recovery key: --identity FILE")
 		}
 		if r, err = age.Decrypt(r, keys...); err != nil {
 			if no, is := errors.AsType[*age.NoIdentityMatchError](err); is && no != nil {
@@ -207,6 +210,8 @@ func ReadManifest(r io.Reader, keys []Key) (*Manifest, error) {
 	return m, m.read(h.Name, io.LimitReader(files, 1<<20))
 }
 
+var named = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
 // read reads the manifest.
 func (m *Manifest) read(name string, r io.Reader) error {
 	if name != ManifestName {
@@ -215,8 +220,11 @@ func (m *Manifest) read(name string, r io.Reader) error {
 	if err := json.NewDecoder(r).Decode(m); err != nil {
 		return damaged(err)
 	}
-	if m.Format != format {
+	switch {
+	case m.Format != format:
 		return fmt.Errorf("it has format %d, and this kubexm reads %d", m.Format, format)
+	case !named.MatchString(m.Cluster): // it becomes part of paths
+		return fmt.Errorf("it is of a cluster with a name that no cluster has: %q", m.Cluster)
 	}
 	return nil
 }

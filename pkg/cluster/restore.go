@@ -1,14 +1,20 @@
 package cluster
 
-import "github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+import (
+	"slices"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+)
 
 // Restore is what a cluster begins anew with.
 type Restore struct {
 	ID       string   // of this restoration: another one of the same backup has another
-	Snapshot string   // of etcd, a file on the control machine
+	InPlace  bool     // the machines have the cluster
+	Snapshot string   `json:"-"` // of etcd, a file on the control machine
 	Size     int64    // of it, bytes
 	SHA256   string   // of it, lower-case hex
-	Gone     []string // nodes that the backup has, and the configuration has not
+	Bump     int64    // by how much revisions of etcd are higher than in the snapshot: higher than any that was seen before
+	Nodes    []string // that the backup has
 }
 
 // RestoredMembers are the hosts whose members of etcd begin with the snapshot; together: a member of an etcd that kubeadm runs is on each of them already, else the
@@ -24,4 +30,13 @@ func (c *Cluster) RestoredMembers(together bool) []string {
 		}
 	}
 	return all
+}
+
+// GoneSince are the nodes that a backup has, and the configuration has not.
+func (c *Cluster) GoneSince() []string {
+	if c.Restore == nil {
+		return nil
+	}
+	nodes := c.Nodes()
+	return slices.DeleteFunc(slices.Clone(c.Restore.Nodes), func(n string) bool { return slices.Contains(nodes, n) })
 }

@@ -206,6 +206,11 @@ func plainSecret(c *v1alpha1.Cluster) string {
 			return accessPath(key) + ".password"
 		}
 	}
+	for i, t := range c.Spec.Backup.Targets {
+		if t.S3 != nil && !t.S3.SecretKey.IsZero() {
+			return targetPath(i) + ".s3.secretKey"
+		}
+	}
 	if reg := c.Spec.Registry; reg != nil {
 		for _, name := range slices.Sorted(maps.Keys(reg.Auth)) {
 			if !reg.Auth[name].Password.IsZero() {

@@ -33,9 +33,7 @@ func LostMembers(c *cluster.Cluster) plan.Part {
 // when Kubernetes gives up waiting for them, after five minutes.
 func LostNodes(c *cluster.Cluster) plan.Part {
 	lost := slices.DeleteFunc(append(c.Lost(), c.Replaced...), func(h string) bool { return !c.IsNode(h) })
-	if c.Restore != nil {
-		lost = append(lost, c.Restore.Gone...)
-	}
+	lost = append(lost, c.GoneSince()...)
 	return plan.If(len(lost) > 0, on("lost", []string{plan.API}, func(string) (steps []step.Step) {
 		for _, h := range lost {
 			steps = append(steps, kubelet.Gone(c, h))

@@ -95,6 +95,7 @@ func disaster(t *testing.T, row, becomes int) {
 
 	var names []string
 	for range 3 {
+		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // they are named after the second
 		o := c.run(t, "backup", "create", "-o", "json").ok(t)
 		var taken struct {
 			Name, From string
@@ -116,7 +117,7 @@ func disaster(t *testing.T, row, becomes int) {
 
 	t.Run("in place", func(t *testing.T) {
 		defer timed(t)()
-		o := c.killedOnce(t, "restore", filepath.Join(local, names[2]), "-i", key, "--yes", "-o", "json")
+		o := c.killedOnce(t, 4*time.Second, "restore", filepath.Join(local, names[2]), "-i", key, "--yes", "-o", "json")
 		t.Logf("back in %.0f s", o.took.Seconds())
 		c.back(t, objects)
 	})
@@ -132,7 +133,7 @@ func disaster(t *testing.T, row, becomes int) {
 		must(t, os.RemoveAll(c.dir()))
 		anew := newCluster(t, becomes, where{}, append(saved, impatient)...)
 		c.file, c.row, c.members = anew.file, becomes, anew.members
-		o := c.killedOnce(t, "restore", "latest", "-i", key, "--yes", "-o", "json")
+		o := c.killedOnce(t, 25*time.Second, "restore", "latest", "-i", key, "--yes", "-o", "json")
 		t.Logf("made again in %.0f s", o.took.Seconds())
 		c.images(t)
 		c.back(t, objects)
@@ -202,18 +203,20 @@ func (c *cluster) back(t *testing.T, objects int) {
 	whole(t, c)
 }
 
-// killedOnce kills a run at a random moment, and runs it again.
-func (c *cluster) killedOnce(t *testing.T, args ...string) *outcome {
+// killedOnce kills a run at a random moment, not long after its beginning, and runs it again.
+func (c *cluster) killedOnce(t *testing.T, longest time.Duration, args ...string) *outcome {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed(t), 1))
 	p := c.start(t, nil, args...)
-	timer := time.AfterFunc(3*time.Second+time.Duration(random.Int64N(int64(25*time.Second))), func() { p.signal(syscall.SIGKILL) })
+	timer := time.AfterFunc(time.Second+time.Duration(random.Int64N(int64(longest))), func() { p.signal(syscall.SIGKILL) })
 	o := p.wait(t)
 	timer.Stop()
 	if o.code == 128+int(syscall.SIGKILL) {
 		t.Logf("killed after %.1f s", o.took.Seconds())
 		c.create(t).fails(t, fault.ExitUsage, "a restore of the backup of")
 		o = c.run(t, args...)
+	} else {
+		t.Logf("it was not killed: it had ended after %.1f s", o.took.Seconds())
 	}
 	return o.ok(t)
 }

@@ -3,12 +3,16 @@ package etcd
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"path"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
@@ -19,8 +23,16 @@ import (
 //go:embed scripts
 var scripts embed.FS
 
-// restoring is where the snapshot and the program that reads it are on a host meanwhile.
-const restoring = runner.StateDir + "/restore"
+const (
+	restoring = runner.StateDir + "/restore"  // where the snapshot, and the program that reads it, are on a host meanwhile
+	resumed   = runner.StateDir + "/restored" // which restoration has started the host again
+	utility   = "etcdutl"
+)
+
+// library has the functions of a restoration, with their inputs.
+func library(c *cluster.Cluster) string {
+	return runner.Inputs("D", c.Spec.Etcd.DataDir, "ID", c.Restore.ID, "M", runner.ManifestDir, "R", resumed) + runner.Script(scripts, "restore")
+}
 
 // Restored lets a member of etcd that does not run begin anew with a snapshot, as one of a new cluster of etcd. The data that was there is kept beside it.
 //
@@ -28,10 +40,10 @@ const restoring = runner.StateDir + "/restore"
 // seen, and what they watch is told to be compacted, so that they read everything again.
 type Restored struct {
 	Host, PeerURL, Peers string
-	DataDir              string
 	Restore              cluster.Restore
 	Etcd                 resource.Artifact
 	Store                *resource.Store `json:"-"`
+	Library              string          `json:"-"`
 }
 
 // NewRestored returns the step for one of the hosts that begin together.
@@ -41,71 +53,58 @@ func NewRestored(c *cluster.Cluster, host string, together []string) step.Step {
 		peers = append(peers, h+"="+c.PeerURL(h))
 	}
 	r := Restored{
-		Host: host, PeerURL: c.PeerURL(host), Peers: strings.Join(peers, ","), DataDir: c.Spec.Etcd.DataDir, Restore: *c.Restore,
-		Etcd: c.Artifact("etcd", host), Store: c.Store,
+		Host: host, PeerURL: c.PeerURL(host), Peers: strings.Join(peers, ","), Restore: *c.Restore, Etcd: c.Artifact("etcd", host), Store: c.Store, Library: library(c),
 	}
 	return step.With(r, step.Options{Timeout: 2 * time.Hour, Limit: step.LimitTransfer})
 }
 
 func (Restored) String() string { return "data of the backup" }
 
-func (s Restored) inputs() string { return runner.Inputs("D", s.DataDir, "ID", s.Restore.ID) }
-
 // Precheck looks for the mark of the restoration.
 func (s Restored) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
-	library := s.inputs() + runner.Script(scripts, "restore")
-	out, err := r.Sh(ctx, library+"if restored; then echo done; fi")
+	out, err := r.Sh(ctx, s.Library+"if restored "+runner.Quote(s.Host, s.Peers)+"; then echo done; fi")
 	if err != nil || out != "" {
 		return nil, err
 	}
-	return &step.Change{
-		Diff: fmt.Sprintf("+ %s/member: the data of the backup (%s)", s.DataDir, human.Bytes(s.Restore.Size)),
-		Run: func(ctx context.Context) error {
-			utility, err := s.send(ctx, r)
-			if err != nil {
-				return err
-			}
-			script := fmt.Sprintf("begin_anew %s && rm -rf %s", runner.Quote(utility, path.Join(restoring, "etcd.db"), s.Host, s.PeerURL, s.Peers), restoring)
-			if _, err := r.Sh(ctx, library+script); err != nil {
-				return fault.Advise(fmt.Errorf("restoring the data of etcd: %w", err), "see that "+s.DataDir+" has space for it")
-			}
-			return nil
-		},
-	}, nil
+	return &step.Change{Diff: fmt.Sprintf("+ the data of the backup (%s)", human.Bytes(s.Restore.Size)), Run: func(ctx context.Context) error { return s.run(ctx, r) }}, nil
 }
 
-// send brings to the host what it takes, and returns the path of etcdutl.
-func (s Restored) send(ctx context.Context, r *runner.Runner) (utility string, err error) {
+// space is what etcd takes beside its data, in KiB: two files of its log.
+const space = 160 << 10
+
+func (s Restored) run(ctx context.Context, r *runner.Runner) error {
+	if _, err := r.Sh(ctx, s.Library+"room "+strconv.FormatInt(s.Restore.Size>>10+space, 10)); err != nil {
+		if exit, ok := errors.AsType[*connector.ExitError](err); ok && exit.Code == 28 {
+			err = fault.Advise(err, "free space on "+r.Host+", or mount a larger disk there")
+		}
+		return err
+	}
 	programs, err := s.Store.Programs(ctx, s.Etcd)
 	if err != nil {
-		return "", err
+		return err
 	}
-	files := []resource.File{{Name: "etcd.db", Path: s.Restore.Snapshot, Size: s.Restore.Size, SHA256: s.Restore.SHA256, Mode: 0o600}}
-	for _, p := range programs {
-		if p.Name == "etcdutl" {
-			files = append(files, p)
-			utility = path.Join(restoring, p.Name)
-		}
+	at := slices.IndexFunc(programs, func(f resource.File) bool { return f.Name == utility })
+	if at < 0 {
+		return fmt.Errorf("%s has no %s", s.Etcd, utility)
 	}
-	if utility == "" {
-		return "", fmt.Errorf("%s has no etcdutl", s.Etcd)
+	const snapshot = "etcd.db"
+	data := resource.File{Name: snapshot, Path: s.Restore.Snapshot, Size: s.Restore.Size, SHA256: s.Restore.SHA256, Mode: 0o600}
+	if err := step.Send(ctx, r, restoring, programs[at], data); err != nil {
+		return err
 	}
-	return utility, step.Send(ctx, r, restoring, files...)
+	args := runner.Quote(s.Host, s.Peers, s.PeerURL, strconv.FormatInt(s.Restore.Bump, 10), path.Join(restoring, utility), path.Join(restoring, snapshot))
+	if _, err := r.Sh(ctx, "set -e\n"+s.Library+"begin_anew "+args+"\nrm -rf "+restoring); err != nil {
+		return fmt.Errorf("restoring the data of etcd: %w", err)
+	}
+	return nil
 }
 
 // Halt ends the control plane of a host, and etcd, whatever runs them.
 func Halt(c *cluster.Cluster) step.Step {
-	return step.With(step.Command{
-		What: "control plane stopped", Script: runner.Script(scripts, "restore"), Unless: "halted " + runner.ManifestDir, Run: "halt " + runner.ManifestDir,
-	}, step.Options{Timeout: 10 * time.Minute})
+	return step.With(step.Command{What: "control plane stopped", Script: library(c), Unless: "halted && [ ! -e \"$R\" ]", Run: "halt"}, step.Options{Timeout: 10 * time.Minute})
 }
 
 // Resume starts what runs on a host, once the data is there; kubelets restart, and register nodes that the data does not have.
 func Resume(c *cluster.Cluster) step.Step {
-	return step.Command{
-		What: "control plane started", Script: runner.Script(scripts, "restore"), Run: "resume && echo " + c.Restore.ID + " >" + resumed,
-		Unless: `[ "$(cat ` + resumed + ` 2>/dev/null)" = ` + c.Restore.ID + " ]", Makes: []string{"path " + resumed},
-	}
+	return step.Command{What: "control plane started", Script: library(c), Unless: "resumed", Run: "resume", Makes: []string{"path " + resumed}}
 }
-
-const resumed = runner.StateDir + "/restored"

@@ -1,51 +1,74 @@
 # shellcheck shell=sh
-# A member of etcd begins anew with a snapshot. Inputs: D is the directory of its data, ID names the restoration.
+# A member of etcd begins anew with a snapshot. Inputs: D is the directory of its data, ID names the restoration, M is the kubelet's directory of
+# manifests, R says which restoration was the last to start the host again.
 
-parts='etcd|kube-apiserver|kube-controller-manager|kube-scheduler'
+# pids lists the processes of the control plane, whatever runs them. The kernel keeps 15 characters of a name.
+pids() {
+  for p in /proc/[0-9]*; do
+    if read -r n <"$p/comm"; then case $n in etcd | kube-apiserver | kube-controller | kube-scheduler) echo "$n" ;; esac; fi
+  done 2>/dev/null
+  true
+}
 
-# pods lists the containers of the control plane that run in static pods.
-pods() { if command -v crictl >/dev/null; then crictl ps -q --name "^($parts)\$" --label io.kubernetes.pod.namespace=kube-system 2>/dev/null; fi; }
-units() { for u in kube-scheduler kube-controller-manager kube-apiserver etcd; do if systemctl is-active -q "$u"; then echo "$u"; fi; done; }
-
-# starts tells whether the kubelet starts the control plane, from the directory of its manifests.
-starts() { [ -e "$1/etcd.yaml" ] || [ -e "$1/kube-apiserver.yaml" ]; }
+# starts tells whether the kubelet starts the control plane.
+starts() { [ -e "$M/etcd.yaml" ] || [ -e "$M/kube-apiserver.yaml" ]; }
 
 # halted tells whether nothing of the control plane runs, and no kubelet that would start it.
-halted() { [ -z "$(units)$(pods)" ] && ! { starts "$1" && systemctl is-active -q kubelet; }; }
+halted() { [ -z "$(pids)" ] && ! { starts && systemctl is-active -q kubelet; }; }
 
 # halt ends it: first what writes, last etcd.
 halt() {
-  if starts "$1"; then systemctl stop kubelet; fi
-  for u in $(units); do systemctl stop "$u"; done
-  for p in kube-scheduler kube-controller-manager kube-apiserver etcd; do
-    for c in $(parts=$p; pods); do crictl stop -t 30 "$c" >/dev/null; done
+  rm -f "$R"
+  if starts; then systemctl stop kubelet; fi
+  for u in kube-scheduler kube-controller-manager kube-apiserver etcd; do
+    if systemctl is-active -q "$u"; then systemctl stop "$u"; fi
+    if starts; then
+      for c in $(crictl ps -q --name "^$u\$" --label io.kubernetes.pod.namespace=kube-system); do crictl stop -t 30 "$c" >/dev/null || true; done
+    fi
+  done
+  i=0
+  until halted; do
+    i=$((i + 1))
+    if [ $i -gt 300 ]; then echo "these do not end: $(pids | tr '\n' ' ')" >&2; return 1; fi
+    sleep 0.2
   done
 }
 
-# restored tells whether the data is that of the restoration.
-restored() { [ "$(cat "$D/restored" 2>/dev/null)" = "$ID" ]; }
+# restored tells whether the data is that of the restoration, for the member NAME among PEERS.
+restored() { [ "$(cat "$D/restored" 2>/dev/null)" = "$ID $1 $2" ]; }
 
-# begin_anew puts the data of SNAPSHOT in place of the member NAME at URL among PEERS. What was there is kept beside it. After a power cut it can be run again.
-begin_anew() { # ETCDUTL SNAPSHOT NAME URL PEERS
+# room wants space for so many KiB beside the data.
+room() {
   mkdir -p "$D"
+  free=$(df -Pk "$D" | { read -r _; read -r _ _ _ f _; echo "$f"; })
+  if [ "$free" -lt "$1" ]; then echo "$D has $free KiB free, and needs $1 KiB" >&2; return 28; fi
+}
+
+# begin_anew puts the data of a snapshot in place of that of the member NAME among PEERS, which is at URL. What was there is kept beside it. It may be cut off anywhere, and is
+# run with set -e: where a command fails, nothing after it is done.
+begin_anew() { # NAME PEERS URL BUMP ETCDUTL SNAPSHOT
+  if ! halted; then echo "it runs again: $(pids | tr '\n' ' ')" >&2; return 1; fi
   rm -rf "$D/restoring"
-  "$1" snapshot restore "$2" --name "$3" --initial-advertise-peer-urls "$4" --initial-cluster "$5" --initial-cluster-token "kubexm-$ID" \
-    --data-dir "$D/restoring" --bump-revision 1000000000 --mark-compacted >&2
+  "$5" snapshot restore "$6" --name "$1" --initial-cluster "$2" --initial-advertise-peer-urls "$3" --initial-cluster-token "kubexm-$ID" \
+    --data-dir "$D/restoring" --bump-revision "$4" --mark-compacted >&2
+  [ -d "$D/restoring/member" ]
   if [ -e "$D/member" ]; then
     if [ -e "$D/before-$ID" ]; then rm -rf "$D/member"; else mv "$D/member" "$D/before-$ID"; fi
   fi
   mv "$D/restoring/member" "$D/member"
   rm -rf "$D/restoring"
   sync
-  echo "$ID" >"$D/restored"
+  echo "$ID $1 $2" >"$D/.restored"
+  mv "$D/.restored" "$D/restored"
   sync
 }
 
 # resume starts what halt has ended; nothing waits here for what others must begin, too.
 resume() {
-  if systemctl is-enabled -q etcd 2>/dev/null; then systemctl start --no-block etcd; fi
-  for u in kube-apiserver kube-controller-manager kube-scheduler; do
+  for u in etcd kube-apiserver kube-controller-manager kube-scheduler; do
     if systemctl is-enabled -q "$u" 2>/dev/null; then systemctl start --no-block "$u"; fi
   done
   if systemctl is-enabled -q kubelet 2>/dev/null; then systemctl restart --no-block kubelet; fi
+  echo "$ID" >"$R"
 }
+resumed() { [ "$(cat "$R" 2>/dev/null)" = "$ID" ]; }
