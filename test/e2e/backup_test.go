@@ -76,6 +76,9 @@ func s3(t *testing.T) map[string]any {
 	}
 }
 
+// watchers is within what time clients that watch the API, like the DNS server, ask again after it was away: they wait longer each time, up to half a minute (client-go's reflector).
+const watchers = 40 * time.Second
+
 func disaster(t *testing.T, row, becomes int) {
 	restoreMachines(t)
 	the.resize(t, max(testbed.Rows[row-1].Nodes(), testbed.Rows[becomes-1].Nodes()))
@@ -119,6 +122,7 @@ func disaster(t *testing.T, row, becomes int) {
 		defer timed(t)()
 		o := c.killedOnce(t, 4*time.Second, "restore", filepath.Join(local, names[2]), "-i", key, "--yes", "-o", "json")
 		t.Logf("back in %.0f s", o.took.Seconds())
+		time.Sleep(watchers)
 		c.back(t, objects)
 	})
 	if t.Failed() {
