@@ -39,8 +39,7 @@ const (
 // restoration is one that has begun.
 type restoration struct {
 	cluster.Restore
-	Taken time.Time // when the backup was
-	Data  bool      // etcd has the data, in place
+	Data bool // etcd has it, in place
 }
 
 // dir is where its backup is unpacked, in the cluster's directory.
@@ -262,7 +261,7 @@ func (w *work) unpack(ctx context.Context, source string, keys []backup.Key, m *
 		return nil, err
 	}
 	if rest == nil || !rest.Taken.Equal(m.Taken) {
-		rest = &restoration{Taken: m.Taken}
+		rest = &restoration{Restore: cluster.Restore{Taken: m.Taken}}
 	}
 	to := filepath.Join(w.dir, rest.dir())
 	rest.Snapshot = filepath.Join(to, backup.SnapshotName)

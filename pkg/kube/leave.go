@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
@@ -55,6 +57,53 @@ func (c *Client) ForgetPods(ctx context.Context, node string) error {
 	return c.deletePods(ctx, node, metav1.DeleteOptions{GracePeriodSeconds: &now}, func(corev1.Pod) bool { return true })
 }
 
+// Former is what a cluster still has of machines that are gone for good.
+type Former struct {
+	Nodes []string
+	Pods  []corev1.Pod
+}
+
+// Former finds nodes of those names, and pods that were bound to any node, that somebody makes again: all that are older than a time; and nodes that are gone, however old. A kubelet of
+// the same name would take such pods for its own, and believe what is said of their containers.
+func (c *Client) Former(ctx context.Context, names, gone []string, before time.Time) (f Former, err error) {
+	nodes, err := c.Nodes(ctx)
+	if err != nil {
+		return f, err
+	}
+	for name, n := range nodes {
+		if slices.Contains(gone, name) || slices.Contains(names, name) && n.CreationTimestamp.Time.Before(before) {
+			f.Nodes = append(f.Nodes, name)
+		}
+	}
+	slices.Sort(f.Nodes)
+	err = c.retry(ctx, "listing pods", func(ctx context.Context) error {
+		list, err := c.Typed.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName!="})
+		if err == nil {
+			f.Pods = slices.DeleteFunc(list.Items, func(p corev1.Pod) bool {
+				return metav1.GetControllerOf(&p) == nil || !p.CreationTimestamp.Time.Before(before)
+			})
+		}
+		return err
+	})
+	return f, err
+}
+
+// Forget removes it: nothing runs there that could end it.
+func (c *Client) Forget(ctx context.Context, f Former) error {
+	nodes := make([]*unstructured.Unstructured, 0, len(f.Nodes))
+	for _, n := range f.Nodes {
+		o := &unstructured.Unstructured{}
+		o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+		o.SetName(n)
+		nodes = append(nodes, o)
+	}
+	if err := c.Delete(ctx, nodes...); err != nil {
+		return err
+	}
+	now := int64(0)
+	return c.delete(ctx, f.Pods, metav1.DeleteOptions{GracePeriodSeconds: &now})
+}
+
 // ReplacePods deletes the pods of a node that have a label, for whoever manages them to make others.
 func (c *Client) ReplacePods(ctx context.Context, node, namespace, label, value string) error {
 	return c.deletePods(ctx, node, metav1.DeleteOptions{}, func(p corev1.Pod) bool { return p.Namespace == namespace && p.Labels[label] == value })
@@ -62,9 +111,16 @@ func (c *Client) ReplacePods(ctx context.Context, node, namespace, label, value 
 
 func (c *Client) deletePods(ctx context.Context, node string, how metav1.DeleteOptions, which func(corev1.Pod) bool) error {
 	pods, err := c.podsOn(ctx, node)
+	if err != nil {
+		return err
+	}
+	return c.delete(ctx, slices.DeleteFunc(pods, func(p corev1.Pod) bool { return !which(p) }), how)
+}
+
+func (c *Client) delete(ctx context.Context, pods []corev1.Pod, how metav1.DeleteOptions) (err error) {
 	for _, p := range pods {
-		if err != nil || !which(p) {
-			continue
+		if err != nil {
+			break
 		}
 		err = c.retry(ctx, "removing "+p.Namespace+"/"+p.Name, func(ctx context.Context) error {
 			how.Preconditions = &metav1.Preconditions{UID: &p.UID}

@@ -2,8 +2,10 @@ package kube
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kubexm/kubexm/pkg/kube/kubetest"
 )
@@ -46,5 +48,47 @@ status: {phase: Bound}
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestFormer tells nodes and pods of machines that are gone from those that have come since, and removes them.
+func TestFormer(t *testing.T) {
+	server := kubetest.New()
+	c, _ := inMemory(t, server)
+	taken := time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC)
+	put := func(form string, args ...any) { server.Put(read(t, fmt.Sprintf(form, args...))[0]) }
+	for name, created := range map[string]time.Time{"old": taken, "kept": taken, "new": taken.Add(time.Minute), "gone": taken.Add(time.Minute)} {
+		put("{apiVersion: v1, kind: Node, metadata: {name: %s, creationTimestamp: %q}}", name, created.Format(time.RFC3339))
+	}
+	const owned = "ownerReferences: [{apiVersion: apps/v1, kind: DaemonSet, name: x, uid: y, controller: true}]"
+	for name, p := range map[string]struct {
+		created     time.Time
+		owner, node string
+	}{
+		"old": {taken, owned, "new"}, "alone": {taken, "labels: {}", "old"}, "new": {taken.Add(2 * time.Second), owned, "old"}, "waiting": {taken, owned, `""`},
+	} {
+		put("{apiVersion: v1, kind: Pod, metadata: {namespace: default, name: %s, creationTimestamp: %q, %s}, spec: {nodeName: %s}}", name, p.created.Format(time.RFC3339), p.owner, p.node)
+	}
+	is := func() (nodes, pods []string) {
+		f, err := c.Former(within(t), []string{"old", "new"}, []string{"gone", "never"}, taken.Add(time.Second))
+		if err == nil && len(f.Nodes)+len(f.Pods) > 0 {
+			err = c.Forget(within(t), f)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range f.Pods {
+			pods = append(pods, p.Name)
+		}
+		return f.Nodes, pods
+	}
+	if nodes, pods := is(); !slices.Equal(nodes, []string{"gone", "old"}) || !slices.Equal(pods, []string{"old"}) {
+		t.Errorf("former are nodes %q and pods %q", nodes, pods)
+	}
+	if nodes, pods := is(); nodes != nil || pods != nil {
+		t.Errorf("they stay: nodes %q and pods %q", nodes, pods)
+	}
+	if nodes, err := c.Nodes(within(t)); err != nil || len(nodes) != 2 {
+		t.Errorf("%d nodes stay, %v", len(nodes), err)
 	}
 }

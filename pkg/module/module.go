@@ -58,12 +58,12 @@ func Masters(c *cluster.Cluster, downloads, pushed, api *plan.Gate) plan.Part {
 	}
 }
 
-// begun is the first API server; where its data is that of a backup, nodes that are gone are taken out of it before any host becomes one.
+// begun is the first API server; where its data is that of a backup, machines that are gone are taken out of it before any host becomes a node.
 func begun(c *cluster.Cluster, api plan.Part) plan.Part {
 	if c.Restore == nil {
 		return api
 	}
-	return plan.Module{Parts: []plan.Part{api, task.LostNodes(c)}}
+	return plan.Module{Parts: []plan.Part{api, task.FormerMachines(c)}}
 }
 
 // LiveControlPlane keeps the control plane of a cluster that runs: its parts one machine after the other, etcd first. Masters
@@ -88,7 +88,7 @@ func LiveControlPlane(c *cluster.Cluster, downloads, pushed *plan.Gate) plan.Par
 	grant := plan.If(grantsFirst(c), task.RBAC(c))
 	early := len(c.Lost())+len(c.Replaced) > 0 || c.Kubeadm() && fresh != nil // else an API server that is away must come back before
 	return plan.Module{Parts: []plan.Part{
-		control(task.LostMembers(c), plan.If(early, task.Fence(c)), task.LostNodes(c), grant), configure, etcd, begin,
+		control(task.LostMembers(c), plan.If(early, task.Fence(c)), task.LostNodes(c), task.FormerMachines(c), grant), configure, etcd, begin,
 		control(downloads.Holds(task.LiveMasters(c, live)), task.APIPort(c), plan.If(!early, task.Fence(c))),
 	}}
 }

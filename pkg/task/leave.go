@@ -29,7 +29,7 @@ func LostMembers(c *cluster.Cluster) plan.Part {
 	})
 }
 
-// LostNodes removes the nodes of machines that are gone, also where new ones take their places, and those that a backup alone has: their pods start elsewhere now, and not
+// LostNodes removes the nodes of machines that are gone, also where new ones take their places, and those that the backup of a restore in place alone has: their pods start elsewhere now, and not
 // when Kubernetes gives up waiting for them, after five minutes.
 func LostNodes(c *cluster.Cluster) plan.Part {
 	lost := slices.DeleteFunc(append(c.Lost(), c.Replaced...), func(h string) bool { return !c.IsNode(h) })
@@ -40,6 +40,11 @@ func LostNodes(c *cluster.Cluster) plan.Part {
 		}
 		return steps
 	}))
+}
+
+// FormerMachines takes away what a backup has of machines that others take the places of.
+func FormerMachines(c *cluster.Cluster) plan.Part {
+	return plan.If(c.Restore != nil && !c.Restore.InPlace, on("former", []string{plan.API}, func(string) []step.Step { return []step.Step{kubelet.FormerMachines(c)} }))
 }
 
 // Retire takes masters and members of etcd off hosts that are not to be any more, one host after the other: first its pods and the virtual address

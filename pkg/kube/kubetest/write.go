@@ -79,7 +79,9 @@ func (s *Server) store(at ref, obj *unstructured.Unstructured, dryRun bool) *uns
 	if old == nil {
 		event = watch.Added
 		obj.SetUID(types.UID(at.Resource + "/" + at.namespace + "/" + at.name))
-		obj.SetCreationTimestamp(metav1.Unix(1767225600, 0))
+		if created := obj.GetCreationTimestamp(); created.IsZero() { // else it was put there to be that old
+			obj.SetCreationTimestamp(metav1.Unix(1767225600, 0))
+		}
 		obj.SetGeneration(1)
 	} else if !equality.Semantic.DeepEqual(content(old), content(obj)) {
 		obj.SetGeneration(old.GetGeneration() + 1)

@@ -2,6 +2,8 @@ package kubelet
 
 import (
 	"context"
+	"slices"
+	"time"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/kube"
@@ -43,6 +45,51 @@ func (n NoNode) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, e
 		}
 		return client.ForgetPods(ctx, n.Node)
 	}}, nil
+}
+
+// NoFormer are machines that a backup has and that are gone, whose names others may have now: what there is of them is deleted.
+type NoFormer struct {
+	Nodes []string    // that others take the places of
+	Gone  []string    // that nobody does
+	Taken time.Time   // when the backup was
+	API   kube.Access `json:"-"`
+}
+
+// FormerMachines takes the nodes of a backup away, and the pods on them, before other machines become nodes. The node of kubeadm's first master stays: its kubelet has registered by then, together
+// with the API server.
+func FormerMachines(c *cluster.Cluster) step.Step {
+	n := NoFormer{Taken: c.Restore.Taken, API: c.AnyAPI()}
+	for _, name := range c.Restore.Nodes {
+		switch {
+		case !slices.Contains(c.Nodes(), name):
+			n.Gone = append(n.Gone, name)
+		case !c.Kubeadm() || name != c.FirstMaster():
+			n.Nodes = append(n.Nodes, name)
+		}
+	}
+	return n
+}
+
+func (NoFormer) String() string { return "nothing of former machines" }
+
+// Precheck lists nodes and pods.
+func (n NoFormer) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
+	client, err := step.Kube(r, n.API)
+	if err != nil {
+		return nil, err
+	}
+	former, err := client.Former(ctx, n.Nodes, n.Gone, n.Taken.Add(time.Second)) // which has no parts of seconds
+	if err != nil || len(former.Nodes)+len(former.Pods) == 0 {
+		return nil, err
+	}
+	text := ""
+	for _, name := range former.Nodes {
+		text += "- node " + name + "\n"
+	}
+	for _, p := range former.Pods {
+		text += "- pod " + p.Namespace + "/" + p.Name + " on " + p.Spec.NodeName + "\n"
+	}
+	return &step.Change{Diff: text, Verify: step.Verified, Run: func(ctx context.Context) error { return client.Forget(ctx, former) }}, nil
 }
 
 // Stopped ends the kubelet of a host that is no node any more.
