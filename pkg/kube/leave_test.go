@@ -60,7 +60,7 @@ func TestFormer(t *testing.T) {
 	for name, created := range map[string]time.Time{"old": taken, "kept": taken, "new": taken.Add(time.Minute), "gone": taken.Add(time.Minute)} {
 		put("{apiVersion: v1, kind: Node, metadata: {name: %s, creationTimestamp: %q}}", name, created.Format(time.RFC3339))
 	}
-	const owned = "ownerReferences: [{apiVersion: apps/v1, kind: DaemonSet, name: x, uid: y, controller: true}]"
+	const owned = "ownerReferences: [{apiVersion: apps/v1, kind: DaemonSet, name: x, uid: one, controller: true}]"
 	for name, p := range map[string]struct {
 		created     time.Time
 		owner, node string
