@@ -21,7 +21,7 @@ const readable = `{ ! command -v nft >/dev/null || nft list tables >/dev/null 2>
 
 // Pods stops the kubelet, so that nothing starts pods again, and removes all
 // pods with what the network plugin made for them. What kube-proxy made in its
-// container it also removes from there, where the host cannot.
+// container it also removes from there, where the host cannot. Pods that the container runtime does not end are left to Services, which ends all of it.
 func Pods(c *cluster.Cluster) step.Step {
 	runtime, stop := plugin.RuntimeOf(c.Spec), ""
 	for _, vip := range plugin.VIPs() {
@@ -34,7 +34,9 @@ func Pods(c *cluster.Cluster) step.Step {
 		Unless: "! systemctl is-active -q " + runtime.Unit + ` || { ! systemctl is-active -q kubelet && [ -z "$(crictl pods -q)" ] && ` + readable + `; }`,
 		Run: `systemctl stop kubelet || true
 ` + stop + `crictl rmp -fa >/dev/null 2>&1 || true
-left=$(crictl pods -q); if [ -n "$left" ]; then crictl rmp -f $left >&2; fi
+left=$(crictl pods -q)
+if [ -n "$left" ] && ! crictl rmp -f $left >&2; then # a runtime that has lost a container ends it only after a restart, if at all
+systemctl restart ` + runtime.Unit + `; crictl rmp -fa >&2 || systemctl stop ` + runtime.Unit + `; fi
 if ! ` + readable + `; then for i in $(` + runtime.Images + ` | grep '/kube-proxy:'); do
 ` + runtime.Run + ` "$i" kubexm-cleanup /usr/local/bin/kube-proxy --cleanup >&2 || true; done; fi`,
 	}, step.Options{Timeout: 10 * time.Minute})
