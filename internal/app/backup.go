@@ -82,36 +82,15 @@ func (a *App) Backup(ctx context.Context, r Request, o Observer, b BackupOptions
 		return nil, err
 	}
 	res.Name = place.Name(res.Cluster, m.Taken, recipients != nil)
-	var from place.Place // that has it already: one snapshot is enough
-	var all []error
-	for _, p := range places {
-		write := func(to io.Writer) error {
-			count := &counter{w: to}
-			snapshot, err := s.snapshot(ctx, res)
-			if err == nil {
-				err = backup.Write(count, recipients, m, append(slices.Clone(entries), snapshot...)...)
-			}
-			res.Size = count.n
-			return err
+	all := s.store(ctx, res, places, func(to io.Writer) error {
+		count := &counter{w: to}
+		snapshot, err := s.snapshot(ctx, res)
+		if err == nil {
+			err = backup.Write(count, recipients, m, append(slices.Clone(entries), snapshot...)...)
 		}
-		if from != nil {
-			write = func(to io.Writer) error {
-				stored, err := from.Open(ctx, res.Name)
-				if err != nil {
-					return err
-				}
-				defer stored.Close()
-				_, err = io.Copy(to, stored)
-				return err
-			}
-		}
-		if err := p.Put(ctx, res.Name, write); err != nil {
-			all = append(all, fmt.Errorf("writing the backup to %s: %w", p, err))
-			continue
-		}
-		from = cmp.Or(from, p)
-		res.Places = append(res.Places, p.String())
-	}
+		res.Size = count.n
+		return err
+	})
 	if all == nil { // else older ones may be all that there is
 		if res.Expired, err = prune(ctx, places, res.Cluster, s.keeps()); err != nil {
 			all = append(all, err)
@@ -119,6 +98,27 @@ func (a *App) Backup(ctx context.Context, r Request, o Observer, b BackupOptions
 	}
 	res.Elapsed = time.Since(began)
 	return res, errors.Join(all...)
+}
+
+// store writes a backup to places, and lists those in the result that have it; one snapshot is enough: what the first of them has is copied to the others.
+func (s *site) store(ctx context.Context, res *Backup, places []place.Place, take func(io.Writer) error) (all []error) {
+	write := take
+	for _, p := range places {
+		if err := p.Put(ctx, res.Name, write); err != nil {
+			all = append(all, fmt.Errorf("writing the backup to %s: %w", p, err))
+			continue
+		}
+		res.Places = append(res.Places, p.String())
+		write = func(to io.Writer) error {
+			stored, err := p.Open(ctx, res.Name)
+			if err != nil {
+				return err
+			}
+			_, err = io.Copy(to, stored)
+			return errors.Join(err, stored.Close())
+		}
+	}
+	return all
 }
 
 // counter counts what is written.
@@ -165,18 +165,22 @@ func (s *site) entrusted() (m backup.Manifest, entries []backup.Entry, err error
 
 // localFiles are what the control machine has of the cluster.
 func (s *site) localFiles() (entries []backup.Entry, err error) {
+	root, err := os.OpenRoot(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
 	for _, name := range kept {
-		err := filepath.WalkDir(filepath.Join(s.dir, name), func(path string, d fs.DirEntry, err error) error {
+		err := fs.WalkDir(root.FS(), name, func(path string, d fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) || err == nil && !d.Type().IsRegular() {
 				return nil
 			}
-			if err != nil {
-				return err
+			var text []byte
+			if err == nil {
+				text, err = root.ReadFile(path)
 			}
-			text, err := os.ReadFile(path)
-			rel, outside := filepath.Rel(s.dir, path)
-			entries = append(entries, backup.Bytes(filepath.ToSlash(rel), text))
-			return cmp.Or(err, outside)
+			entries = append(entries, backup.Bytes(path, text))
+			return err
 		})
 		if err != nil {
 			return nil, fmt.Errorf("reading what belongs to the cluster: %w", err)

@@ -38,22 +38,17 @@ func (a *App) Drill(ctx context.Context, r Request, o Observer, source string, k
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
 	d = &Drill{Resources: map[string]int{}}
 	names := map[string]bool{}
 	err = a.readBackup(ctx, r, o, source, func(f io.Reader) error {
-		m, err := backup.Read(f, keys, func(name string, size int64, body io.Reader) error {
+		m, err := unpack(f, keys, dir, func(name string, size int64) bool {
 			names[name] = true
 			if name != backup.SnapshotName {
 				d.Files++
-				return nil
+				return false
 			}
 			d.Data = size
-			return extract(root, name, body)
+			return true
 		})
 		if err == nil {
 			d.Manifest = *m

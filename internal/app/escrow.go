@@ -116,19 +116,9 @@ func (a *App) Regain(ctx context.Context, r Request, o Observer, source string, 
 		return nil, err
 	}
 	defer os.RemoveAll(part)
-	root, err := os.OpenRoot(part)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
 	is := &Regained{}
 	err = read(func(f io.Reader) error {
-		m, err := backup.Read(f, keys, func(name string, _ int64, body io.Reader) error {
-			if name == backup.SnapshotName {
-				return nil
-			}
-			return extract(root, name, body)
-		})
+		m, err := unpack(f, keys, part, func(name string, _ int64) bool { return name != backup.SnapshotName })
 		if err == nil {
 			is.Manifest = *m
 		}
@@ -141,28 +131,6 @@ func (a *App) Regain(ctx context.Context, r Request, o Observer, source string, 
 		return nil, fault.Exit(fmt.Errorf("it is of cluster %s, --name says %s", is.Cluster, r.Name), fault.ExitUsage)
 	}
 	return is, a.regain(part, is)
-}
-
-// temporary makes a directory for what is unpacked for a while, and removes those of processes that were killed: they have secrets.
-func (a *App) temporary() (string, error) {
-	const prefix = ".unpacked-"
-	if err := os.MkdirAll(a.Workdir, 0o700); err != nil {
-		return "", durable.Advise(err)
-	}
-	left, err := filepath.Glob(filepath.Join(a.Workdir, prefix+"*"))
-	if err != nil {
-		return "", err
-	}
-	for _, dir := range left {
-		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), prefix), "-")
-		if _, err := os.Stat("/proc/" + pid); errors.Is(err, fs.ErrNotExist) {
-			if err := os.RemoveAll(dir); err != nil {
-				return "", durable.Advise(err)
-			}
-		}
-	}
-	dir, err := os.MkdirTemp(a.Workdir, fmt.Sprintf("%s%d-*", prefix, os.Getpid()))
-	return dir, durable.Advise(err)
 }
 
 // regain puts files in place that were read whole.

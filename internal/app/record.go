@@ -27,7 +27,7 @@ func (w *work) record(pipe string, graph *plan.ExecutionGraph, missing []string)
 	now := time.Now().UTC()
 	run := store.Run{ID: store.ID(now, pipe), Cluster: w.config.Metadata.Name, Pipeline: pipe, Started: now, Missing: missing, Partial: w.pass || w.backward || len(w.Only) > 0}
 	var rev *store.Revision
-	if pipe != "delete" && pipe != systemPipe { // what is deleted may differ from what was made, and systems are in no configuration
+	if pipe != "delete" && pipe != systemPipe && pipe != defragPipe { // what is deleted may differ from what was made, and the others apply no configuration
 		given, err := w.given, error(nil)
 		if given == nil {
 			given, err = os.ReadFile(w.file)

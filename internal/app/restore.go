@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -14,20 +13,16 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/backup"
-	"github.com/kubexm/kubexm/pkg/backup/place"
 	"github.com/kubexm/kubexm/pkg/cluster"
-	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/etcd"
 	"github.com/kubexm/kubexm/pkg/pipeline"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/durable"
 	"github.com/kubexm/kubexm/pkg/util/fault"
-	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 // Where a backup is unpacked in a cluster's directory until the cluster is restored, and what is noted of that.
@@ -84,69 +79,6 @@ func (a *App) Restore(ctx context.Context, r Request, o Observer, source string,
 		a.use(r, o).notice("the data that etcd had before is kept on its members, in before-%s beside the data of now; remove it once it is not needed", rest.ID)
 	}
 	return res, nil
-}
-
-// manifest reads what a backup is of.
-func (a *App) manifest(ctx context.Context, r Request, o Observer, source string, keys []backup.Key) (m *backup.Manifest, err error) {
-	err = a.readBackup(ctx, r, o, source, func(f io.Reader) error {
-		m, err = backup.ReadManifest(f, keys)
-		return err
-	})
-	return m, err
-}
-
-// readBackup reads a file, or a backup of that name in a place of the configuration; "latest": the newest one.
-func (a *App) readBackup(ctx context.Context, r Request, o Observer, source string, read func(io.Reader) error) error {
-	f, err := a.openBackup(ctx, r, o, source)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := read(f); err != nil {
-		err = fmt.Errorf("reading the backup %s: %w", source, err)
-		if errors.Is(err, backup.ErrRecipient) {
-			err = fault.Advise(err, "give the file of the key that belongs to one of spec.backup.recipients of then: --identity FILE")
-		}
-		return fault.Exit(err, fault.ExitUsage)
-	}
-	return nil
-}
-
-func (a *App) openBackup(ctx context.Context, r Request, o Observer, source string) (io.ReadCloser, error) {
-	f, err := os.Open(source)
-	if !errors.Is(err, fs.ErrNotExist) || filepath.Base(source) != source {
-		if err != nil {
-			err = fault.Exit(err, fault.ExitUsage)
-		}
-		return f, err
-	}
-	s, err := a.open(ctx, r, o)
-	if err != nil {
-		return nil, fault.Exit(fault.Advise(fmt.Errorf("there is no file %s, and no configuration that says where backups are: %w", source, err), "give the path of the backup"), fault.ExitUsage)
-	}
-	places, err := s.places(nil)
-	if err != nil {
-		return nil, err
-	}
-	var at place.Place
-	var found place.Object
-	for _, p := range places {
-		all, wrong := p.List(ctx, s.config.Metadata.Name)
-		if wrong != nil {
-			s.notice("warning: listing backups in %s: %v", p, wrong)
-		}
-		for _, o := range all {
-			if (o.Name == source || source == "latest") && (at == nil || o.Taken.After(found.Taken)) {
-				at, found = p, o
-			}
-		}
-	}
-	if at == nil {
-		err = fmt.Errorf("there is no file %s, and no backup of that name in %s of spec.backup.targets", source, human.Count(len(places), "place"))
-		return nil, fault.Exit(fault.Advise(err, "list them: kubexm backup list"+s.Which()), fault.ExitUsage)
-	}
-	s.notice("reading %s in %s", found.Name, at)
-	return at.Open(ctx, found.Name)
 }
 
 // restoredConfig writes the configuration of the backup where there is none for the cluster.
@@ -237,23 +169,6 @@ func (a *App) restoreData(ctx context.Context, r Request, o Observer, source str
 	return rest, w.note(rest)
 }
 
-// fits refuses a backup that the configuration cannot be brought about with.
-func (w *work) fits(m *backup.Manifest) error {
-	spec, is := &w.config.Spec, config.ReleaseOf(&w.config.Spec)
-	var err error
-	switch {
-	case w.config.Metadata.Name != m.Cluster:
-		err = fmt.Errorf("the backup is of cluster %s, and the configuration describes %s", m.Cluster, w.config.Metadata.Name)
-	case spec.Etcd.Type == v1alpha1.TypeExternal:
-		err = errors.New("etcd is external: kubexm does not restore its data")
-	case config.Minor(is.Kubernetes) != config.Minor(m.Kubernetes):
-		err = fault.Advise(fmt.Errorf("the backup is of Kubernetes %s, and the configuration has %s", m.Kubernetes, is.Kubernetes), "set spec.kubernetes.version to the version of then, and upgrade later")
-	case is.Etcd != "" && m.Etcd != "" && config.Minor(is.Etcd) < config.Minor(m.Etcd):
-		err = fault.Advise(fmt.Errorf("the backup is of etcd %s, and the configuration has %s, which cannot read its data", m.Etcd, is.Etcd), "set spec.etcd.version to the version of then, or a newer one")
-	}
-	return fault.Exit(err, fault.ExitUsage)
-}
-
 // unpack brings what a restore needs into the cluster's directory, once it was read whole. One that has begun with the same backup goes on.
 func (w *work) unpack(ctx context.Context, source string, keys []backup.Key, m *backup.Manifest) (*restoration, error) {
 	rest, err := w.begunRestore()
@@ -275,13 +190,8 @@ func (w *work) unpack(ctx context.Context, source string, keys []backup.Key, m *
 		return nil, durable.Advise(err)
 	}
 	defer os.RemoveAll(part)
-	root, err := os.OpenRoot(part)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
 	err = w.app.readBackup(ctx, w.Request, w.Observer, source, func(f io.Reader) error {
-		_, err := backup.Read(f, keys, func(name string, _ int64, body io.Reader) error { return extract(root, name, body) })
+		_, err := unpack(f, keys, part, func(string, int64) bool { return true })
 		return err
 	})
 	if err == nil {
@@ -303,45 +213,6 @@ func (w *work) unpack(ctx context.Context, source string, keys []backup.Key, m *
 		err = errors.Join(err, os.RemoveAll(to))
 	}
 	return rest, err
-}
-
-// extract writes a file of a backup below a directory.
-func extract(root *os.Root, name string, body io.Reader) error {
-	if err := root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		return err
-	}
-	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(f, body)
-	return durable.Advise(errors.Join(err, f.Sync(), f.Close()))
-}
-
-func sumOf(path string) (size int64, sum string, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return 0, "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	size, err = io.Copy(h, f)
-	return size, hex.EncodeToString(h.Sum(nil)), err
-}
-
-// checkRestorable refuses machines that are not the cluster's, or another's.
-func (s *site) checkRestorable(m *backup.Manifest) error {
-	var others []string
-	for _, h := range s.cluster.All() {
-		if id := s.cluster.FactsOf(h).Env["id"]; id != "" && id != m.ID {
-			others = append(others, fmt.Sprintf("%s is part of cluster %s, ID %s", h, s.cluster.FactsOf(h).Env["cluster"], id))
-		}
-	}
-	if others == nil {
-		return nil
-	}
-	err := fmt.Errorf("not machines of the cluster of the backup, whose ID is %s; nothing has been touched:\n  %s", m.ID, joinLines(others))
-	return fault.Exit(fault.Advise(err, "take them out of spec.hosts, or delete the cluster that they are part of"), fault.ExitPreflight)
 }
 
 // beginRestore decides how the cluster is restored, and notes it: from then on there is no way back but a restore.
@@ -398,64 +269,6 @@ func (s *site) beginRestore(ctx context.Context, rest *restoration, m *backup.Ma
 	return os.RemoveAll(filepath.Join(s.dir, former.dir()))
 }
 
-// inPlace reports whether the machines of the control plane have the cluster. That some have it and others have not is refused: those would go on with what they have.
-func (s *site) inPlace() (bool, error) {
-	var have, lack []string
-	hosts := s.cluster.ControlPlaneHosts()
-	for _, h := range hosts {
-		if s.cluster.FactsOf(h).Env["cluster"] != "" {
-			have = append(have, h)
-		} else {
-			lack = append(lack, h)
-		}
-	}
-	if have == nil || lack == nil {
-		return have != nil, nil
-	}
-	err := fmt.Errorf("%s have the cluster, and %s have not: it is restored on machines that all have it, or on such that have not", human.Names(have, 5), human.Names(lack, 5))
-	return false, fault.Exit(fault.Advise(err, "take the machines out of spec.hosts that have it not, and add them later; or use others in the place of those that have it"), fault.ExitUsage)
-}
-
-// checkEdited refuses edits of the configuration that a restore in place cannot follow. Hosts that leave must be off.
-func (s *site) checkEdited(inPlace bool) error {
-	if !inPlace {
-		return nil
-	}
-	if err := s.checkUnchanged(unready); err != nil {
-		return err
-	}
-	changes, err := s.changes()
-	if err != nil {
-		return err
-	}
-	var gone []string
-	for _, c := range changes {
-		if c.Gone() {
-			gone = append(gone, c.Host)
-		}
-	}
-	if gone == nil || s.Force {
-		return nil
-	}
-	err = fmt.Errorf("%s are to leave the cluster: they must be off, or they would go on with the data that they have", human.Names(gone, 5))
-	return fault.Exit(fault.Advise(err, "when they are: --force; else put them back into spec.hosts, and delete them after the restore"), fault.ExitUsage)
-}
-
-// checkUtility looks for the program that restores data, where it cannot be downloaded: kubeadm's etcd does without it.
-func (s *site) checkUtility() error {
-	if !s.config.Spec.Source.Offline {
-		return nil
-	}
-	for _, h := range s.cluster.RestoredMembers(true) {
-		a := s.cluster.Artifact("etcd", h)
-		if _, err := s.cluster.Store.Programs(context.Background(), a); err != nil {
-			err = fmt.Errorf("%s is not in the store: etcdutl in it restores the data: %w", a, err)
-			return fault.Exit(fault.Advise(err, "download it with a configuration that has etcd.type kubexm: kubexm download --export FILE; and then: kubexm import FILE"), fault.ExitUsage)
-		}
-	}
-	return nil
-}
-
 // restoreKeys puts what the control machine has of the cluster in place; its identity, by which it is known to be there, comes last.
 func (s *site) restoreKeys(rest *restoration) error {
 	from, id := filepath.Join(s.dir, rest.dir()), filepath.Join("certs", "id")
@@ -490,36 +303,6 @@ func (s *site) restoreKeys(rest *restoration) error {
 		}
 	}
 	return nil
-}
-
-// checkDead refuses to make a cluster a second time.
-func (s *site) checkDead(ctx context.Context, m *backup.Manifest) error {
-	_, port, _ := strings.Cut(strings.TrimPrefix(m.Endpoint, "https://"), ":")
-	var alive []string
-	for _, h := range m.Hosts {
-		mine := slices.ContainsFunc(s.cluster.All(), func(name string) bool { return s.cluster.IP(name) == h.Address })
-		if mine || !slices.Contains(h.Roles, string(v1alpha1.RoleMaster)) {
-			continue
-		}
-		for _, name := range s.cluster.ControlPlaneHosts()[:1] {
-			ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-			conn, err := s.hosts[name].Dial(ctx, "tcp", h.Address+":"+cmp.Or(port, "6443"))
-			cancel()
-			if err == nil {
-				_ = conn.Close()
-				alive = append(alive, h.Name+" ("+h.Address+")")
-			}
-		}
-	}
-	if alive == nil {
-		return nil
-	}
-	err := fmt.Errorf("THE CLUSTER OF THE BACKUP MAY STILL RUN: an API server answers on %s; two clusters with the same keys and names would both act on what is outside of them", human.Names(alive, 5))
-	if s.Force {
-		s.notice("warning: %v", err)
-		return nil
-	}
-	return fault.Exit(fault.Advise(err, "stop it, or give --force"), fault.ExitUsage)
 }
 
 // note keeps what there is to know of a restore that has begun.

@@ -182,8 +182,11 @@ all objects of Kubernetes in it, for which it is read whole. No host is asked.`,
 	}, func(ctx context.Context, source string, keys []backup.Key) error {
 		if *objects {
 			d, err := p.app.Drill(ctx, p.request, p.observer(), source, keys)
-			if err != nil || format.value != "text" {
-				return errors.Join(err, p.printUnless(err, format.value, d))
+			if err != nil {
+				return err
+			}
+			if format.value != "text" {
+				return p.print(format.value, d)
 			}
 			for _, o := range d.Objects {
 				fmt.Fprintln(p.out, strings.Join(slices.DeleteFunc([]string{o.Resource, o.Namespace, o.Name}, func(s string) bool { return s == "" }), "/"))
@@ -191,8 +194,11 @@ all objects of Kubernetes in it, for which it is read whole. No host is asked.`,
 			return nil
 		}
 		m, err := p.app.Manifest(ctx, p.request, p.observer(), source, keys)
-		if err != nil || format.value != "text" {
-			return errors.Join(err, p.printUnless(err, format.value, m))
+		if err != nil {
+			return err
+		}
+		if format.value != "text" {
+			return p.print(format.value, m)
 		}
 		fmt.Fprint(p.out, manifestText(m))
 		return nil
@@ -200,14 +206,6 @@ all objects of Kubernetes in it, for which it is read whole. No host is asked.`,
 	objects = cmd.Flags().Bool("objects", false, "list the objects of Kubernetes in it")
 	format = output(cmd, "text", "json", "yaml")
 	return cmd
-}
-
-// printUnless prints what there is where nothing failed.
-func (p *program) printUnless(err error, format string, what any) error {
-	if err != nil {
-		return nil
-	}
-	return p.print(format, what)
 }
 
 func manifestText(m *backup.Manifest) string {
@@ -231,11 +229,12 @@ data is in the work directory.`,
 		Example: "  kubexm backup verify latest --name prod -i recovery.key",
 	}, func(ctx context.Context, source string, keys []backup.Key) error {
 		d, err := p.app.Drill(ctx, p.request, p.observer(), source, keys)
-		if d != nil {
-			d.Objects = nil
+		if err != nil {
+			return err
 		}
-		if err != nil || format.value != "text" {
-			return errors.Join(err, p.printUnless(err, format.value, d))
+		d.Objects = nil
+		if format.value != "text" {
+			return p.print(format.value, d)
 		}
 		fmt.Fprint(p.out, manifestText(&d.Manifest))
 		if d.Data == 0 {

@@ -87,8 +87,10 @@ func (p *program) updateCommand() *cobra.Command {
 		use, what string
 		of        pki.CA
 	}{
-		{"k8s-ca", "the authority of Kubernetes", pki.Kubernetes}, {"etcd-ca", "the authority of etcd", pki.Etcd},
-		{"front-proxy-ca", "the authority of the front proxy", pki.FrontProxy}, {"sa-key", "the key of service-account tokens", pki.ServiceAccounts},
+		{"k8s-ca", "the authority of Kubernetes", pki.Kubernetes},
+		{"etcd-ca", "the authority of etcd", pki.Etcd},
+		{"front-proxy-ca", "the authority of the front proxy", pki.FrontProxy},
+		{"sa-key", "the key of service-account tokens", pki.ServiceAccounts},
 	} {
 		cmd.AddCommand(p.rotates(p.ofCluster(&cobra.Command{
 			Use: c.use, Short: "Exchange " + c.what, Long: "Exchange " + c.what + " while the cluster is used, as kubexm certs rotate-ca does.",

@@ -98,7 +98,9 @@ func (p *program) root() *cobra.Command {
 		p.createCommand(), p.applyCommand(), p.addCommand(), p.replaceCommand(), p.upgradeCommand(), p.deleteCommand(),
 		p.unlockCommand(), p.planCommand(), p.installCommand(), p.downloadCommand(), p.importCommand(), p.buildCommand(),
 		p.imagesCommand(), p.registryCommand(),
-		p.preflightCommand(), p.hostsCommand(), p.statusCommand(), p.certsCommand(), p.updateCommand(), p.backupCommand(), p.restoreCommand(), p.recoverCommand(), p.execCommand(), p.sshCommand(), p.kubeconfigCommand(), p.runsCommand(), p.eventsCommand(),
+		p.preflightCommand(), p.hostsCommand(), p.statusCommand(), p.certsCommand(), p.updateCommand(),
+		p.backupCommand(), p.restoreCommand(), p.recoverCommand(), p.etcdCommand(),
+		p.execCommand(), p.sshCommand(), p.kubeconfigCommand(), p.runsCommand(), p.eventsCommand(),
 		p.configCommand(), p.completionCommand(), p.versionCommand())
 	root.Long = longHelp
 	root.Example = `  kubexm config init --name prod     # write conf/prod/cluster.yaml, then edit it

@@ -119,8 +119,11 @@ backups, its configuration alone can be had: kubexm config recover.`,
 			return err
 		}
 		is, err := p.app.Regain(cmd.Context(), p.request, p.observer(), source, master, keys)
-		if err != nil || format.value == "json" {
-			return errors.Join(err, p.printUnless(err, format.value, is))
+		if err != nil {
+			return err
+		}
+		if format.value == "json" {
+			return p.print("json", is)
 		}
 		kept := ""
 		if is.Kept {

@@ -9,11 +9,11 @@ import (
 	"filippo.io/age/agessh"
 )
 
-// Who can read backups, and with what.
-type (
-	Recipient = age.Recipient
-	Key       = age.Identity
-)
+// Recipient is who can read backups.
+type Recipient = age.Recipient
+
+// Key is with what one does.
+type Key = age.Identity
 
 // NewKey makes the key of a recipient of backups: its text, which is for whoever may read them alone, and the recipient, which anybody may know.
 func NewKey() (private, recipient string, err error) {

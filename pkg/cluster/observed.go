@@ -42,6 +42,8 @@ type EtcdMember struct {
 	Started bool   `json:"started,omitempty"` // it has served clients
 	Version string `json:"version,omitempty"` // "3.6.4"
 	DBSize  int64  `json:"dbSize,omitempty"`  // bytes
+	InUse   int64  `json:"inUse,omitempty"`   // bytes of it that are used; defragmenting gives the rest back
+	Quota   int64  `json:"quota,omitempty"`   // bytes that it may have; 0: unknown
 	Behind  uint64 `json:"behind,omitempty"`  // entries of the log that it has yet to get
 	Err     string `json:"error,omitempty"`   // why it is not healthy
 
@@ -118,6 +120,11 @@ func (c *Certificate) Due() time.Duration { return min(30*24*time.Hour, c.Expire
 
 // Soon is how long before it expires it is worth a look, when nothing renews it: three times that.
 func (c *Certificate) Soon() time.Duration { return 3 * c.Due() }
+
+// FullEtcd reports whether a member of etcd has raised the alarm that its data is as large as it may be.
+func (o Observed) FullEtcd() bool {
+	return slices.ContainsFunc(o.Members, func(m EtcdMember) bool { return strings.Contains(m.Err, "alarm NOSPACE") })
+}
 
 // EtcdLeader is the host of the member that leads; empty: none does, or it is not known.
 func (o Observed) EtcdLeader() string {

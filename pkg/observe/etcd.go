@@ -96,7 +96,7 @@ func member(host string, s etcd.State, leader uint64, electing bool) cluster.Etc
 	m := cluster.EtcdMember{
 		Host: host, Name: s.Name, ID: s.Member.ID, Healthy: s.Err == nil, Leader: s.Member.ID == leader, Learner: s.Member.Learner, Started: len(s.ClientURLs) > 0,
 		Stopped: s.Leader == 0 && (s.Status.ID != 0 && !electing || refused(s.Err)),
-		Version: s.Version, DBSize: s.DBSize, Behind: s.Behind, PeerURLs: s.PeerURLs,
+		Version: s.Version, DBSize: s.DBSize, InUse: s.InUse, Quota: s.Quota, Behind: s.Behind, PeerURLs: s.PeerURLs,
 	}
 	if s.Err != nil {
 		m.Err = human.Line(s.Err.Error())

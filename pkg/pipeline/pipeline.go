@@ -97,6 +97,11 @@ func UpgradeSystem(c *cluster.Cluster, u host.Update) plan.Pipeline {
 	return plan.Pipeline{Name: "upgrade-os", Parts: []plan.Part{task.LetBack(c), task.System(c, u)}}
 }
 
+// Defragment gives freed space of etcd back to the disks.
+func Defragment(c *cluster.Cluster) plan.Pipeline {
+	return plan.Pipeline{Name: "defragment-etcd", Parts: []plan.Part{task.Defragment(c)}}
+}
+
 // Delete takes a cluster off its machines, all at once. A machine that kubexm has
 // not worked on is left alone, whatever runs there.
 func Delete(c *cluster.Cluster) plan.Pipeline {

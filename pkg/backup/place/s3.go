@@ -142,7 +142,7 @@ func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) err
 	}()
 	wrote := write(to)
 	if wrote == nil {
-		to.Close()
+		_ = to.Close() // never fails
 	} else {
 		to.CloseWithError(errUnfinished) // never wrote itself: it may be io.EOF
 	}

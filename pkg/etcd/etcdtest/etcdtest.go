@@ -52,6 +52,7 @@ type Member struct {
 	Learner   bool
 	Version   string
 	Size      int64
+	Free      int64 // of Size
 
 	id      uint64
 	cluster *Cluster
@@ -270,7 +271,7 @@ func (s maintenanceService) Status(context.Context, *pb.StatusRequest) (*pb.Stat
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	resp := &pb.StatusResponse{
-		Header: s.m.header(), Version: s.m.Version, DbSize: s.m.Size, RaftIndex: c.index - s.m.Behind, RaftTerm: c.term, IsLearner: s.m.Learner,
+		Header: s.m.header(), Version: s.m.Version, DbSize: s.m.Size, DbSizeInUse: s.m.Size - s.m.Free, DbSizeQuota: 8 << 30, RaftIndex: c.index - s.m.Behind, RaftTerm: c.term, IsLearner: s.m.Learner,
 	}
 	if c.leader == nil {
 		resp.Errors = append(resp.Errors, "etcdserver: no leader")
@@ -283,10 +284,24 @@ func (s maintenanceService) Status(context.Context, *pb.StatusRequest) (*pb.Stat
 	return resp, nil
 }
 
-func (s maintenanceService) Alarm(context.Context, *pb.AlarmRequest) (*pb.AlarmResponse, error) {
+func (s maintenanceService) Defragment(context.Context, *pb.DefragmentRequest) (*pb.DefragmentResponse, error) {
 	c := s.m.cluster
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	s.m.Size, s.m.Free = s.m.Size-s.m.Free, 0
+	c.history = append(c.history, done{"defragment", s.m})
+	return &pb.DefragmentResponse{Header: s.m.header()}, nil
+}
+
+func (s maintenanceService) Alarm(_ context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
+	c := s.m.cluster
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.members {
+		if r.Action == pb.AlarmRequest_DEACTIVATE && m.id == r.MemberID && m.Alarm == r.Alarm.String() {
+			m.Alarm = ""
+		}
+	}
 	return &pb.AlarmResponse{Header: s.m.header(), Alarms: c.alarms()}, nil
 }
 

@@ -1,0 +1,95 @@
+package app_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/engine"
+	"github.com/kubexm/kubexm/pkg/etcd/etcdtest"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+)
+
+// defragment is one run of it, and returns the hosts whose members were defragmented, in their order.
+func (w *world) defragment(t *testing.T) (hosts []string, err error) {
+	t.Helper()
+	a := w.attempt(t.Context())
+	a.Event = func(ev engine.Event) {
+		if ev.Status == engine.Changed && strings.Contains(string(ev.Node), "etcd-defragmented") {
+			hosts = append(hosts, ev.Host)
+		}
+	}
+	_, err = a.App.Defragment(a.ctx, a.Request, a.Observer)
+	return hosts, err
+}
+
+// TestDefragment gives freed space of members back: one by one, the one that leads last, and only where it is worth it.
+func TestDefragment(t *testing.T) {
+	for _, name := range []string{"row5", "row9"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t, row(t, name), "")
+				_, err := w.attempt(t.Context()).create()
+				w.must(err)
+				if hosts, err := w.defragment(t); err != nil || hosts != nil {
+					t.Errorf("where nothing is free: %q, %v", hosts, err)
+				}
+				w.etcds.Lead(w.members["node1"])
+				for host, free := range map[string]int64{"node1": 300 << 20, "node2": 10 << 20, "node3": 500 << 20} {
+					w.etcds.Set(w.members[host], func(m *etcdtest.Member) { m.Size, m.Free = 600<<20, free })
+				}
+				a := w.attempt(t.Context())
+				is, err := a.App.Etcd(a.ctx, a.Request, a.Observer)
+				w.must(err)
+				if len(is.Members) != 3 || is.Members[2].DBSize != 600<<20 || is.Members[2].InUse != 100<<20 || is.Problems != nil {
+					t.Errorf("members are %+v", is)
+				}
+				if hosts, err := w.defragment(t); err != nil || !slices.Equal(hosts, []string{"node3", "node1"}) {
+					t.Errorf("defragmented are %q, %v", hosts, err)
+				}
+				w.settled()
+			})
+		})
+	}
+}
+
+// TestFull has an etcd that takes no writes: it is defragmented although no member is healthy, and the alarm is taken back, but only if there is space then.
+func TestFull(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, row(t, "row9"), "")
+		_, err := w.attempt(t.Context()).create()
+		w.must(err)
+		full := func(free int64) {
+			for _, member := range w.members {
+				w.etcds.Set(member, func(m *etcdtest.Member) { m.Size, m.Free, m.Alarm = 8<<30, free, "NOSPACE" })
+			}
+		}
+		full(1 << 20)
+		if hosts, err := w.defragment(t); err == nil || hosts != nil || !strings.Contains(err.Error(), "of the 8.0 GiB that it may take") || fault.Advice(err) == "" {
+			t.Errorf("where nothing is free: %q, %v", hosts, err)
+		}
+		full(7 << 30)
+		if hosts, err := w.defragment(t); err != nil || len(hosts) != 3 {
+			t.Errorf("defragmented are %q, %v", hosts, err)
+		}
+		w.settled()
+	})
+}
+
+// TestNotOurEtcd leaves an etcd alone that is somebody else's.
+func TestNotOurEtcd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, row(t, "row22"), "")
+		_, err := w.attempt(t.Context()).create()
+		w.must(err)
+		a := w.attempt(t.Context())
+		if _, err := a.App.Defragment(a.ctx, a.Request, a.Observer); fault.ExitCode(err) != fault.ExitUsage || !strings.Contains(err.Error(), "etcd is external") {
+			t.Error(err)
+		}
+		if _, err := a.App.Etcd(a.ctx, a.Request, app.Observer{}); fault.ExitCode(err) != fault.ExitUsage {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/internal/cli/style"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
+)
+
+func (p *program) etcdCommand() *cobra.Command {
+	cmd := p.group("etcd", "Look at the etcd of a cluster, and defragment it", p.etcdStatusCommand(), p.etcdDefragCommand())
+	cmd.GroupID = groupCluster
+	return cmd
+}
+
+func (p *program) etcdStatusCommand() *cobra.Command {
+	cmd := p.ofCluster(&cobra.Command{
+		Use: "status", Short: "Show the members of etcd",
+		Long: `Show the members of etcd: which one leads, their versions, how much space their data takes
+and how much of that is used, how far they are behind, and alarms.
+
+The exit code is 1 when one is not well.`,
+		Example: "  kubexm etcd status --name prod\n  kubexm etcd status --name prod -o json",
+	})
+	p.keysFlag(cmd)
+	format := output(cmd, "table", "json", "yaml")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		is, err := p.app.Etcd(cmd.Context(), p.request, p.observer())
+		if err != nil {
+			return err
+		}
+		if format.value != "table" {
+			err = p.print(format.value, is)
+		} else {
+			_, err = fmt.Fprint(p.out, etcdText(is, style.New(p.colors(p.out)), width(p.out)))
+		}
+		if err == nil && len(is.Problems) > 0 {
+			err = fault.Advise(errors.New("etcd is not well"), "see the problems; with the alarm NOSPACE: kubexm etcd defrag"+p.app.Which(p.request))
+		}
+		return err
+	}
+	return cmd
+}
+
+// etcdText is a table of members.
+func etcdText(is *app.Etcd, st style.Style, width int) string {
+	rows := [][]string{head(st.Dim, "HOST", "ID", "VERSION", "ROLE", "SIZE", "USED", "QUOTA", "BEHIND", "STATE")}
+	bytes := func(n int64) string {
+		if n == 0 {
+			return "-"
+		}
+		return human.Bytes(n)
+	}
+	for _, m := range is.Members {
+		role, state := "member", st.Good.String("healthy")
+		switch {
+		case m.Leader:
+			role = "leader"
+		case m.Learner:
+			role = "learner"
+		}
+		if !m.Healthy {
+			state = st.Bad.String("unhealthy")
+		}
+		rows = append(rows, []string{
+			cmp.Or(m.Host, m.Name, "-"), strconv.FormatUint(m.ID, 16), cmp.Or(m.Version, "-"), role, bytes(m.DBSize), bytes(m.InUse), bytes(m.Quota), strconv.FormatUint(m.Behind, 10), state,
+		})
+	}
+	text := fitting(rows, width)
+	for _, problem := range is.Problems {
+		text += fmt.Sprintf("%s  %s\n", st.Bad.String("PROBLEM"), problem)
+	}
+	return text
+}
+
+func (p *program) etcdDefragCommand() *cobra.Command {
+	cmd := p.ofCluster(&cobra.Command{
+		Use: "defrag", Short: "Give space that etcd has freed back to the disks",
+		Long: `Defragment members of etcd of whose data a fifth or more is free, one after the other, each
+when all are healthy, and the one that leads last, after it has handed over. A member
+answers nobody meanwhile, for about a second per 500 MB.
+
+When the data of a member is as large as it may be, etcd raises the alarm NOSPACE and takes
+no writes any more. Then all members are defragmented without waiting for health, and the
+alarm is taken back, if that has made space.`,
+		Example: "  kubexm etcd defrag --name prod --dry-run\n  kubexm etcd defrag --name prod",
+	})
+	format := p.runFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return p.operate(cmd, format.value, p.app.Defragment) }
+	return cmd
+}

@@ -1,0 +1,120 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/etcd"
+	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
+)
+
+// Defragmented is a member of etcd whose database has little freed space.
+type Defragmented struct {
+	Host   string
+	Member etcd.Access `json:"-"`
+}
+
+// Defragment gives freed space of the member on a host back to the disk. It answers nobody meanwhile.
+func Defragment(c *cluster.Cluster, host string) step.Step {
+	return step.With(Defragmented{host, c.EtcdAccess(host)}, step.Options{Timeout: 10 * time.Minute})
+}
+
+func (Defragmented) String() string { return "etcd defragmented" }
+
+// wasted reports whether it is worth the pause: a fifth is free, and a megabyte.
+func wasted(size, inUse int64) bool { return size-inUse >= max(size/5, 1<<20) }
+
+// Precheck asks the member.
+func (d Defragmented) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
+	var was etcd.Status
+	err := through(d.Member, r, func(c *etcd.Client) (err error) { was, err = c.Status(ctx); return err })
+	if err != nil || !wasted(was.DBSize, was.InUse) {
+		return nil, err
+	}
+	return &step.Change{
+		Diff: fmt.Sprintf("~ %s of etcd on %s, of which %s are used", human.Bytes(was.DBSize), d.Host, human.Bytes(was.InUse)), Restarts: []string{"etcd"}, Verify: step.Verified,
+		Run: func(ctx context.Context) error {
+			return through(d.Member, r, func(c *etcd.Client) error {
+				if err := c.Defragment(ctx); err != nil {
+					return err
+				}
+				is, err := c.Status(ctx)
+				if err == nil {
+					step.Tell(ctx, fmt.Sprintf("%s -> %s", human.Bytes(was.DBSize), human.Bytes(is.DBSize)))
+				}
+				return err
+			})
+		},
+	}, nil
+}
+
+// Disarmed is an etcd that has space again, and takes writes.
+type Disarmed struct {
+	Members []etcd.Access `json:"-"`
+}
+
+// Disarm takes back the alarms of members that had no space, once they have.
+func Disarm(c *cluster.Cluster) step.Step { return Disarmed{accesses(c)} }
+
+func (Disarmed) String() string { return "no alarm of etcd for space" }
+
+// Precheck lists the alarms.
+func (d Disarmed) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
+	var alarms []etcd.Alarm
+	err := through(d.Members[0], r, func(c *etcd.Client) (err error) { alarms, err = c.Alarms(ctx); return err })
+	if err != nil {
+		return nil, err
+	}
+	text := ""
+	for _, a := range alarms {
+		if a.Type == noSpace {
+			text += fmt.Sprintf("- alarm %s of member %x\n", a.Type, a.Member)
+		}
+	}
+	if text == "" {
+		return nil, nil
+	}
+	return &step.Change{Diff: text, Run: func(ctx context.Context) error {
+		for _, m := range d.Members {
+			err := through(m, r, func(c *etcd.Client) error {
+				is, err := c.Status(ctx)
+				if err == nil && is.Quota > 0 && is.DBSize > is.Quota/10*9 {
+					err = fmt.Errorf("the data of etcd at %s takes %s of the %s that it may take", m.Endpoint, human.Bytes(is.DBSize), human.Bytes(is.Quota))
+					err = fault.Advise(err, "delete objects that are not needed, or give it more: spec.etcd.extraArgs: {quota-backend-bytes: ...}; and run it again, five minutes later, when API servers have compacted it")
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return through(d.Members[0], r, func(c *etcd.Client) (err error) {
+			for _, a := range alarms {
+				if a.Type == noSpace {
+					err = errors.Join(err, c.Disarm(ctx, a))
+				}
+			}
+			return err
+		})
+	}}, nil
+}
+
+// noSpace is the alarm of a member whose data is as large as it may be: etcd takes no writes until it is taken back.
+const noSpace = "NOSPACE"
+
+// through calls use with a client of a member, from where the host is.
+func through(a etcd.Access, r *runner.Runner, use func(*etcd.Client) error) error {
+	a.Dial = r.Dial
+	client, err := etcd.New(a)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return use(client)
+}
