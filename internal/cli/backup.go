@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -22,7 +21,7 @@ import (
 
 func (p *program) backupCommand() *cobra.Command {
 	cmd := p.group("backup", "Back up a cluster, and look at its backups",
-		p.backupCreateCommand(), p.backupListCommand(), p.backupShowCommand(), p.backupVerifyCommand(), p.backupPruneCommand(), p.backupKeyCommand())
+		p.backupCreateCommand(), p.backupListCommand(), p.backupShowCommand(), p.backupGetCommand(), p.backupVerifyCommand(), p.backupPruneCommand(), p.backupKeyCommand())
 	cmd.GroupID = groupCluster
 	return cmd
 }
@@ -134,9 +133,9 @@ it says. The newest one always stays. kubexm backup create does this in the end,
 // ofBackup lets a command take a backup as its argument, and the keys that open it.
 func (p *program) ofBackup(cmd *cobra.Command, run func(ctx context.Context, source string, keys []backup.Key) error) *cobra.Command {
 	cmd.Use += " BACKUP"
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
+	cmd.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return usage(fault.Advise(errors.New("one backup must be named"), "give a file, a name that kubexm backup list shows, or latest"))
+			return errNoBackup
 		}
 		return nil
 	}
@@ -147,6 +146,42 @@ func (p *program) ofBackup(cmd *cobra.Command, run func(ctx context.Context, sou
 			return err
 		}
 		return run(cmd.Context(), args[0], keys)
+	}
+	return cmd
+}
+
+var errNoBackup = usage(fault.Advise(errors.New("one backup must be named"), "give a file, a name that kubexm backup list shows, or latest"))
+
+func (p *program) backupGetCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "get BACKUP OBJECT...", Short: "Print objects of Kubernetes that are in a backup",
+		Long: `Print objects of Kubernetes that are in a backup, as YAML that can be applied again: without
+status, UID and the like. Objects are named as kubexm backup show --objects lists them:
+RESOURCE/NAMESPACE/NAME, RESOURCE/NAME; RESOURCE/NAMESPACE and RESOURCE are all of those. No
+host is asked, and nothing is changed.`,
+		Example: `  kubexm backup get latest deployments/default/web -i recovery.key --name prod
+  kubexm backup get prod-20261125T020000Z.tar.zst.age configmaps/shop -i recovery.key | kubectl apply -f -`,
+		Args: func(_ *cobra.Command, args []string) error {
+			switch len(args) {
+			case 0:
+				return errNoBackup
+			case 1:
+				return usage(fault.Advise(errors.New("no object is named"), "list them: kubexm backup show "+args[0]+" --objects"))
+			}
+			return nil
+		},
+	}
+	files := identityFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		keys, err := readKeys(*files)
+		if err != nil {
+			return err
+		}
+		text, err := p.app.Extract(cmd.Context(), p.request, p.observer(), args[0], keys, args[1:])
+		if err == nil {
+			_, err = p.out.Write(text)
+		}
+		return err
 	}
 	return cmd
 }
@@ -189,7 +224,7 @@ all objects of Kubernetes in it, for which it is read whole. No host is asked.`,
 				return p.print(format.value, d)
 			}
 			for _, o := range d.Objects {
-				fmt.Fprintln(p.out, strings.Join(slices.DeleteFunc([]string{o.Resource, o.Namespace, o.Name}, func(s string) bool { return s == "" }), "/"))
+				fmt.Fprintln(p.out, o)
 			}
 			return nil
 		}

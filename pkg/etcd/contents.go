@@ -100,6 +100,14 @@ type Object struct {
 	Name      string `json:"name"`
 }
 
+// String is the object in the words of its users: "deployments/default/web", "nodes/node1".
+func (o Object) String() string {
+	if o.Namespace == "" {
+		return o.Resource + "/" + o.Name
+	}
+	return o.Resource + "/" + o.Namespace + "/" + o.Name
+}
+
 // oldNames are those that resources have in etcd and nowhere else (pkg/kubeapiserver/default_storage_factory_builder.go, SpecialDefaultResourcePrefixes).
 var oldNames = map[string]string{"minions": "nodes", "services/specs": "services", "services/endpoints": "endpoints"}
 

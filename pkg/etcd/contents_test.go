@@ -72,11 +72,11 @@ func TestContents(t *testing.T) {
 	}
 	var all []string
 	for _, o := range c.Objects("/registry") {
-		all = append(all, o.Resource+" "+o.Namespace+" "+o.Name)
+		all = append(all, o.String())
 	}
 	want := []string{
-		"apiservices.apiregistration.k8s.io  v1.apps", "widgets.example.org team one", "nodes  node1", "namespaces  default", "pods default web",
-		"endpoints default kubernetes", "services default kubernetes",
+		"apiservices.apiregistration.k8s.io/v1.apps", "widgets.example.org/team/one", "nodes/node1", "namespaces/default", "pods/default/web",
+		"endpoints/default/kubernetes", "services/default/kubernetes",
 	}
 	slices.Sort(all)
 	slices.Sort(want)

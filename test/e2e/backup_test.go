@@ -116,6 +116,11 @@ func disaster(t *testing.T, row, becomes int) {
 	drill := c.run(t, "backup", "verify", "latest", "-i", key).ok(t)
 	t.Log(drill.text())
 	c.run(t, "backup", "verify", "latest").fails(t, fault.ExitUsage, "no key is given")
+	if out := c.run(t, "backup", "get", "latest", "configmaps/default/before-7", "deployments/default", "-i", key).ok(t).stdout.String(); !strings.Contains(out, "name: before-7\n") ||
+		!strings.Contains(out, "kind: Deployment") || strings.Contains(out, "before-8") || strings.Contains(out, "uid:") {
+		t.Errorf("objects of the backup:\n%s", out)
+	}
+	c.run(t, "backup", "get", "latest", "configmaps/default/before-x", "-i", key).fails(t, fault.ExitUsage, "the backup has no configmaps/default/before-x")
 	c.fill(t, "after", 10)
 
 	t.Run("in place", func(t *testing.T) {
