@@ -54,8 +54,11 @@ func (a *App) Backup(ctx context.Context, r Request, o Observer, b BackupOptions
 		return nil, err
 	}
 	defer w.close()
-	if err := cmp.Or(w.checkMade(), w.checkRestored()); err != nil {
+	if err := w.checkMade(); err != nil {
 		return nil, err
+	}
+	if rest, err := w.begunRestore(); err != nil || rest != nil && !rest.Data { // else etcd has all that it is to have
+		return nil, cmp.Or(err, w.checkRestored())
 	}
 	recipients, err := w.recipients(b)
 	if err != nil {

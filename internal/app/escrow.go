@@ -158,14 +158,15 @@ func (a *App) regain(part string, is *Regained) error {
 	} else if err := os.Remove(is.Dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := durable.Move(part, is.Dir); err != nil {
-		return durable.Advise(fmt.Errorf("putting what belongs to the cluster in place: %w", err))
+	_, err = os.Lstat(is.Config)
+	is.Kept = err == nil
+	if errors.Is(err, fs.ErrNotExist) { // first: what follows cannot be repeated
+		err = durable.Write(is.Config, text)
 	}
-	if _, err := os.Lstat(is.Config); !errors.Is(err, fs.ErrNotExist) {
-		is.Kept = true
+	if err != nil {
 		return err
 	}
-	return durable.Write(is.Config, text)
+	return durable.Advise(durable.Move(part, is.Dir))
 }
 
 // escrowOf reads what a master keeps.

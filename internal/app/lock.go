@@ -60,7 +60,7 @@ func (a *App) begin(ctx context.Context, r Request, o Observer) (*work, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.stay(); err != nil {
+	if err := cmp.Or(w.stay(), w.forgetUnpacked()); err != nil {
 		w.close()
 		return nil, err
 	}

@@ -27,7 +27,7 @@ func (w *work) record(pipe string, graph *plan.ExecutionGraph, missing []string)
 	now := time.Now().UTC()
 	run := store.Run{ID: store.ID(now, pipe), Cluster: w.config.Metadata.Name, Pipeline: pipe, Started: now, Missing: missing, Partial: w.pass || w.backward || len(w.Only) > 0}
 	var rev *store.Revision
-	if pipe != "delete" && pipe != systemPipe && pipe != defragPipe { // what is deleted may differ from what was made, and the others apply no configuration
+	if pipe != "delete" && applies(pipe) { // what is deleted may differ from what was made
 		given, err := w.given, error(nil)
 		if given == nil {
 			given, err = os.ReadFile(w.file)
@@ -49,6 +49,11 @@ func (w *work) record(pipe string, graph *plan.ExecutionGraph, missing []string)
 		w.notice("warning: this run has no log: %v", err)
 	}
 	return &record{run, store.NewJournal(w.records, run), w.records, w.log}, nil
+}
+
+// applies reports whether a run of a pipeline brings about the configuration, and with it what was noted of hosts that leave.
+func applies(pipe string) bool {
+	return !slices.Contains([]string{systemPipe, defragPipe, restorePipe}, pipe)
 }
 
 // sink hands events to the journal before it passes them on.

@@ -25,6 +25,9 @@ import (
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
+// restorePipe is the pipeline that brings the data of a backup to etcd in place.
+const restorePipe = "restore"
+
 // Where a backup is unpacked in a cluster's directory until the cluster is restored, and what is noted of that.
 const (
 	restoreDir  = "restore"
@@ -162,7 +165,7 @@ func (a *App) restoreData(ctx context.Context, r Request, o Observer, source str
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.run(ctx, "restore", graph); err != nil {
+	if _, err := s.run(ctx, restorePipe, graph); err != nil {
 		return nil, fault.AdviseMore(err, "the cluster is down until its restore has ended: run the same command again")
 	}
 	rest.Data = true
@@ -328,6 +331,14 @@ func (w *work) begunRestore() (*restoration, error) {
 	return rest, err
 }
 
+// forgetUnpacked removes what a restore that was killed before it had begun has unpacked.
+func (w *work) forgetUnpacked() error {
+	if rest, err := w.begunRestore(); rest != nil || err != nil {
+		return err
+	}
+	return os.RemoveAll(filepath.Join(w.dir, restoreDir))
+}
+
 // checkRestored refuses to change a cluster whose restore has begun in any way but by that.
 func (w *work) checkRestored() error {
 	rest, err := w.begunRestore()
@@ -335,5 +346,6 @@ func (w *work) checkRestored() error {
 		return err
 	}
 	err = fmt.Errorf("a restore of the backup of %s has begun, and has not ended", rest.Taken.Local().Format(time.DateTime))
-	return fault.Exit(fault.Advise(err, "run it again to its end: kubexm restore; or, where it has not touched a machine yet, give it up: rm "+runner.Quote(filepath.Join(w.dir, restoreNote))), fault.ExitUsage)
+	out := "run it again to its end: kubexm restore; or, where it has not touched a machine yet, or only the configuration is to follow, give it up: rm "
+	return fault.Exit(fault.Advise(err, out+runner.Quote(filepath.Join(w.dir, restoreNote))), fault.ExitUsage)
 }

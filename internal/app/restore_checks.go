@@ -51,9 +51,14 @@ func (s *site) checkRestorable(m *backup.Manifest) error {
 // inPlace reports whether the machines of the control plane have the cluster. That some have it and others have not is refused: those would go on with what they have.
 func (s *site) inPlace() (bool, error) {
 	var have, lack []string
-	hosts := s.cluster.ControlPlaneHosts()
-	for _, h := range hosts {
-		if s.cluster.FactsOf(h).Env["cluster"] != "" {
+	_, live := s.cluster.SplitMasters()
+	for _, h := range s.cluster.Hosts(v1alpha1.RoleMaster, v1alpha1.RoleEtcd) {
+		f := s.cluster.FactsOf(h)
+		has := f.Env["cluster"] != "" // a run may only have begun to prepare it
+		if s.cluster.Host(h).Is(v1alpha1.RoleMaster) {
+			has = has && (slices.Contains(live, h) || slices.Contains(f.Leftovers, administratorConf))
+		}
+		if has {
 			have = append(have, h)
 		} else {
 			lack = append(lack, h)

@@ -375,7 +375,10 @@ func (s *site) runSeen(ctx context.Context, name string, graph *plan.ExecutionGr
 		ctx = kube.Impatient(ctx) // a cluster that is not there yet is no trouble
 	}
 	if !s.DryRun {
-		if err = s.keepLeavers(); err == nil {
+		if applies(name) {
+			err = s.keepLeavers()
+		}
+		if err == nil {
 			rec, err = s.record(name, graph, res.Missing)
 		}
 		if err != nil {
@@ -410,7 +413,7 @@ func (s *site) runSeen(ctx context.Context, name string, graph *plan.ExecutionGr
 	if rec != nil {
 		err = errors.Join(err, rec.finish(res, err))
 	}
-	if rec != nil && err == nil {
+	if rec != nil && err == nil && applies(name) {
 		err = s.farewell()
 	}
 	return res, err

@@ -121,6 +121,16 @@ func (c *Certificate) Due() time.Duration { return min(30*24*time.Hour, c.Expire
 // Soon is how long before it expires it is worth a look, when nothing renews it: three times that.
 func (c *Certificate) Soon() time.Duration { return 3 * c.Due() }
 
+// VotingEtcd are the hosts whose members of etcd answer, and vote, whether they are healthy or not.
+func (c *Cluster) VotingEtcd() (hosts []string) {
+	for _, m := range c.Observed.Members {
+		if m.ID != 0 && !m.Learner && !m.Stopped && m.Version != "" && slices.Contains(c.EtcdHosts(), m.Host) {
+			hosts = append(hosts, m.Host)
+		}
+	}
+	return hosts
+}
+
 // FullEtcd reports whether a member of etcd has raised the alarm that its data is as large as it may be.
 func (o Observed) FullEtcd() bool {
 	return slices.ContainsFunc(o.Members, func(m EtcdMember) bool { return strings.Contains(m.Err, "alarm NOSPACE") })

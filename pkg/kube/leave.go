@@ -63,9 +63,9 @@ type Former struct {
 	Pods  []corev1.Pod
 }
 
-// Former finds nodes of those names, and pods that were bound to any node, that somebody makes again: all that are older than a time; and nodes that are gone, however old. A kubelet of
-// the same name would take such pods for its own, and believe what is said of their containers.
-func (c *Client) Former(ctx context.Context, names, gone []string, before time.Time) (f Former, err error) {
+// Former finds what is older than a time: nodes of those names, and pods that were bound to these, to gone ones or to keep, and that somebody makes again; and nodes that are gone, however
+// old. A kubelet of the same name would take such pods for its own, and believe what is said of their containers.
+func (c *Client) Former(ctx context.Context, names, gone []string, keep string, before time.Time) (f Former, err error) {
 	nodes, err := c.Nodes(ctx)
 	if err != nil {
 		return f, err
@@ -80,7 +80,9 @@ func (c *Client) Former(ctx context.Context, names, gone []string, before time.T
 		list, err := c.Typed.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName!="})
 		if err == nil {
 			f.Pods = slices.DeleteFunc(list.Items, func(p corev1.Pod) bool {
-				return metav1.GetControllerOf(&p) == nil || !p.CreationTimestamp.Time.Before(before)
+				on := p.Spec.NodeName
+				bound := on == keep || slices.Contains(names, on) || slices.Contains(gone, on)
+				return !bound || metav1.GetControllerOf(&p) == nil || !p.CreationTimestamp.Time.Before(before)
 			})
 		}
 		return err

@@ -65,12 +65,12 @@ func TestFormer(t *testing.T) {
 		created     time.Time
 		owner, node string
 	}{
-		"old": {taken, owned, "new"}, "alone": {taken, "labels: {}", "old"}, "new": {taken.Add(2 * time.Second), owned, "old"}, "waiting": {taken, owned, `""`},
+		"old": {taken, owned, "kept"}, "elsewhere": {taken, owned, "survivor"}, "alone": {taken, "labels: {}", "old"}, "new": {taken.Add(2 * time.Second), owned, "old"}, "waiting": {taken, owned, `""`},
 	} {
 		put("{apiVersion: v1, kind: Pod, metadata: {namespace: default, name: %s, creationTimestamp: %q, %s}, spec: {nodeName: %s}}", name, p.created.Format(time.RFC3339), p.owner, p.node)
 	}
 	is := func() (nodes, pods []string) {
-		f, err := c.Former(within(t), []string{"old", "new"}, []string{"gone", "never"}, taken.Add(time.Second))
+		f, err := c.Former(within(t), []string{"old", "new"}, []string{"gone", "never"}, "kept", taken.Add(time.Second))
 		if err == nil && len(f.Nodes)+len(f.Pods) > 0 {
 			err = c.Forget(within(t), f)
 		}

@@ -30,7 +30,7 @@ func Stored(value []byte) (*unstructured.Unstructured, error) {
 		}
 		o.SetGroupVersionKind(*kind)
 	}
-	for _, field := range [][]string{{"status"}, {"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "generation"}, {"metadata", "creationTimestamp"}, {"metadata", "managedFields"}, {"metadata", "selfLink"}} {
+	for _, field := range [][]string{{"status"}, {"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "generation"}, {"metadata", "creationTimestamp"}, {"metadata", "managedFields"}} {
 		unstructured.RemoveNestedField(o.Object, field...)
 	}
 	return o, nil

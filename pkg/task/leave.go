@@ -33,7 +33,11 @@ func LostMembers(c *cluster.Cluster) plan.Part {
 // when Kubernetes gives up waiting for them, after five minutes.
 func LostNodes(c *cluster.Cluster) plan.Part {
 	lost := slices.DeleteFunc(append(c.Lost(), c.Replaced...), func(h string) bool { return !c.IsNode(h) })
-	lost = append(lost, c.GoneSince()...)
+	for _, h := range c.GoneSince() {
+		if !slices.Contains(lost, h) {
+			lost = append(lost, h)
+		}
+	}
 	return plan.If(len(lost) > 0, on("lost", []string{plan.API}, func(string) (steps []step.Step) {
 		for _, h := range lost {
 			steps = append(steps, kubelet.Gone(c, h))

@@ -108,6 +108,7 @@ func Restore(c *cluster.Cluster) plan.Part {
 	resume := func(string) []step.Step { return []step.Step{etcd.Resume(c)} }
 	return plan.Module{Name: "control-plane", Parts: []plan.Part{
 		on("record", hosts, func(h string) []step.Step { return []step.Step{host.Record(c, h)} }),
+		on("space", members, func(string) []step.Step { return []step.Step{etcd.Room(c)} }),
 		on("stop", hosts, func(string) []step.Step { return []step.Step{etcd.Halt(c)} }),
 		on("data", members, func(h string) []step.Step { return restored(c, h, true) }),
 		on("start", hosts, resume),

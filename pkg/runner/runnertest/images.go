@@ -219,7 +219,7 @@ func crictl(c *Call) int {
 	if len(c.Args) > 3 && c.Args[1] == "exec" {
 		return c.reloadPod(c.Args[2])
 	}
-	o, args, ok := c.opts("qfa", "t", "--name", "--label")
+	o, args, ok := c.opts("qfa", "t", "--name", "--label", "--timeout")
 	if !ok || len(args) == 0 {
 		return c.Unknown()
 	}
@@ -229,8 +229,8 @@ func crictl(c *Call) int {
 	if args[0] == "pull" && len(args) == 2 {
 		return c.pull(args[1])
 	}
-	if args[0] == "stop" && len(args) == 2 { // a container has the name of its pod here
-		c.endPod(args[1])
+	if args[0] == "stop" && len(args) > 1 { // a container has the name of its pod here
+		c.endPod(args[len(args)-1])
 		return 0
 	}
 	if args[0] == "rmp" {

@@ -34,7 +34,7 @@ func Pods(c *cluster.Cluster) step.Step {
 		Unless: "! systemctl is-active -q " + runtime.Unit + ` || { ! systemctl is-active -q kubelet && [ -z "$(crictl pods -q)" ] && ` + readable + `; }`,
 		Run: `systemctl stop kubelet || true
 ` + stop + `crictl rmp -fa >/dev/null 2>&1 || true
-left=$(crictl pods -q)
+left=$(crictl pods -q || true)
 if [ -n "$left" ] && ! crictl rmp -f $left >&2; then # a runtime that has lost a container ends it only after a restart, if at all
 systemctl restart ` + runtime.Unit + `; crictl rmp -fa >&2 || systemctl stop ` + runtime.Unit + `; fi
 if ! ` + readable + `; then for i in $(` + runtime.Images + ` | grep '/kube-proxy:'); do

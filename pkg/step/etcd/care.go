@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,7 +61,13 @@ type Disarmed struct {
 }
 
 // Disarm takes back the alarms of members that had no space, once they have.
-func Disarm(c *cluster.Cluster) step.Step { return Disarmed{accesses(c)} }
+func Disarm(c *cluster.Cluster) step.Step {
+	var d Disarmed
+	for _, h := range c.VotingEtcd() {
+		d.Members = append(d.Members, c.EtcdAccess(h))
+	}
+	return d
+}
 
 func (Disarmed) String() string { return "no alarm of etcd for space" }
 
@@ -84,8 +91,9 @@ func (d Disarmed) Precheck(ctx context.Context, r *runner.Runner) (*step.Change,
 		for _, m := range d.Members {
 			err := through(m, r, func(c *etcd.Client) error {
 				is, err := c.Status(ctx)
-				if err == nil && is.Quota > 0 && is.DBSize > is.Quota/10*9 {
-					err = fmt.Errorf("the data of etcd at %s takes %s of the %s that it may take", m.Endpoint, human.Bytes(is.DBSize), human.Bytes(is.Quota))
+				quota := cmp.Or(is.Quota, defaultQuota)
+				if err == nil && is.DBSize > quota/10*9 {
+					err = fmt.Errorf("the data of etcd at %s takes %s of the %s that it may take", m.Endpoint, human.Bytes(is.DBSize), human.Bytes(quota))
 					err = fault.Advise(err, "delete objects that are not needed, or give it more: spec.etcd.extraArgs: {quota-backend-bytes: ...}; and run it again, five minutes later, when API servers have compacted it")
 				}
 				return err
@@ -104,6 +112,9 @@ func (d Disarmed) Precheck(ctx context.Context, r *runner.Runner) (*step.Change,
 		})
 	}}, nil
 }
+
+// defaultQuota is that of etcd, in bytes; before 3.6 it does not say which one it has (server/storage/quota.go).
+const defaultQuota = 2 << 30
 
 // noSpace is the alarm of a member whose data is as large as it may be: etcd takes no writes until it is taken back.
 const noSpace = "NOSPACE"

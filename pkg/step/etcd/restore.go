@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"embed"
-	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
-	"github.com/kubexm/kubexm/pkg/connector"
 	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
@@ -69,15 +67,17 @@ func (s Restored) Precheck(ctx context.Context, r *runner.Runner) (*step.Change,
 	return &step.Change{Diff: fmt.Sprintf("+ the data of the backup (%s)", human.Bytes(s.Restore.Size)), Run: func(ctx context.Context) error { return s.run(ctx, r) }}, nil
 }
 
-// space is what etcd takes beside its data, in KiB: two files of its log.
-const space = 160 << 10
+// room is the script that looks for space: the data comes twice to a host, and etcd takes two files of its log beside it.
+func room(r cluster.Restore) string { return "room " + strconv.FormatInt(2*r.Size>>10+160<<10, 10) }
+
+// Room looks for the space that a restore takes, before anything is stopped for it.
+func Room(c *cluster.Cluster) step.Step {
+	return step.Command{What: "space for the data of the backup", Script: library(c), Unless: room(*c.Restore), Run: room(*c.Restore)}
+}
 
 func (s Restored) run(ctx context.Context, r *runner.Runner) error {
-	if _, err := r.Sh(ctx, s.Library+"room "+strconv.FormatInt(s.Restore.Size>>10+space, 10)); err != nil {
-		if exit, ok := errors.AsType[*connector.ExitError](err); ok && exit.Code == 28 {
-			err = fault.Advise(err, "free space on "+r.Host+", or mount a larger disk there")
-		}
-		return err
+	if _, err := r.Sh(ctx, s.Library+room(s.Restore)); err != nil {
+		return fault.Advise(err, "free space on "+r.Host+", or mount a larger disk there")
 	}
 	programs, err := s.Store.Programs(ctx, s.Etcd)
 	if err != nil {

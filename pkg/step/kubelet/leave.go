@@ -51,19 +51,21 @@ func (n NoNode) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, e
 type NoFormer struct {
 	Nodes []string    // that others take the places of
 	Gone  []string    // that nobody does
-	Taken time.Time   // when the backup was
+	Keep  string      `json:",omitempty"` // its kubelet has registered by then, together with the API server: only pods go
+	Begun time.Time   // when the restore had
 	API   kube.Access `json:"-"`
 }
 
-// FormerMachines takes the nodes of a backup away, and the pods on them, before other machines become nodes. The node of kubeadm's first master stays: its kubelet has registered by then, together
-// with the API server.
+// FormerMachines takes the nodes of a backup away, and the pods on them, before other machines become nodes. Machines that have the cluster, as they have survived, stay.
 func FormerMachines(c *cluster.Cluster) step.Step {
-	n := NoFormer{Taken: c.Restore.Taken, API: c.AnyAPI()}
+	n := NoFormer{Begun: time.UnixMilli(c.Restore.Bump), API: c.AnyAPI()}
 	for _, name := range c.Restore.Nodes {
-		switch {
+		switch _, live := c.SplitNodes([]string{name}); {
 		case !slices.Contains(c.Nodes(), name):
 			n.Gone = append(n.Gone, name)
-		case !c.Kubeadm() || name != c.FirstMaster():
+		case c.Kubeadm() && name == c.FirstMaster():
+			n.Keep = name
+		case live == nil:
 			n.Nodes = append(n.Nodes, name)
 		}
 	}
@@ -78,7 +80,7 @@ func (n NoFormer) Precheck(ctx context.Context, r *runner.Runner) (*step.Change,
 	if err != nil {
 		return nil, err
 	}
-	former, err := client.Former(ctx, n.Nodes, n.Gone, n.Taken.Add(time.Second)) // which has no parts of seconds
+	former, err := client.Former(ctx, n.Nodes, n.Gone, n.Keep, n.Begun)
 	if err != nil || len(former.Nodes)+len(former.Pods) == 0 {
 		return nil, err
 	}

@@ -2,10 +2,17 @@
 # A member of etcd begins anew with a snapshot. Inputs: D is the directory of its data, ID names the restoration, M is the kubelet's directory of
 # manifests, R says which restoration was the last to start the host again.
 
-# pids lists the processes of the control plane, whatever runs them. The kernel keeps 15 characters of a name.
+# pids lists the processes of the control plane, whatever runs them: by their names, of which the kernel keeps 15 characters, and their arguments, as pods may have programs of these names.
 pids() {
   for p in /proc/[0-9]*; do
-    if read -r n <"$p/comm"; then case $n in etcd | kube-apiserver | kube-controller | kube-scheduler) echo "$n" ;; esac; fi
+    if read -r n <"$p/comm"; then
+      of=''
+      case $n in
+      etcd) of=$D ;;
+      kube-apiserver | kube-controller | kube-scheduler) of=/etc/kubernetes/ ;;
+      esac
+      if [ -n "$of" ] && tr '\0' ' ' <"$p/cmdline" | grep -qF -e "$of"; then echo "$n"; fi
+    fi
   done 2>/dev/null
   true
 }
@@ -37,11 +44,13 @@ halt() {
 # restored tells whether the data is that of the restoration, for the member NAME among PEERS.
 restored() { [ "$(cat "$D/restored" 2>/dev/null)" = "$ID $1 $2" ]; }
 
-# room wants space for so many KiB beside the data.
+# room wants so many KiB free where the data is, and where it comes first.
 room() {
-  mkdir -p "$D"
-  free=$(df -Pk "$D" | { read -r _; read -r _ _ _ f _; echo "$f"; })
-  if [ "$free" -lt "$1" ]; then echo "$D has $free KiB free, and needs $1 KiB" >&2; return 28; fi
+  for d in "$D" "${R%/*}"; do
+    mkdir -p "$d"
+    free=$(df -Pk "$d" | { read -r _; read -r _ _ _ f _; echo "$f"; })
+    if [ "$free" -lt "$1" ]; then echo "$d has $free KiB free, and $1 KiB are needed" >&2; return 28; fi
+  done
 }
 
 # begin_anew puts the data of a snapshot in place of that of the member NAME among PEERS, which is at URL. What was there is kept beside it. It may be cut off anywhere, and is

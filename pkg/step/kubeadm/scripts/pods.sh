@@ -19,14 +19,16 @@ lead() {
 }
 detour() {
   while read -r ip n _; do if [ "$n" = "$NAME" ]; then own=$ip; fi; done </etc/hosts
-  if [ -n "$DETOUR" ] && [ -n "$own" ]; then trap ended EXIT; lead "$DETOUR"; else own=''; fi
+  if [ -n "$DETOUR" ] && [ -n "$own" ]; then whenever; lead "$DETOUR"; else own=''; fi
 }
 # ended takes back what must not stay however a script ends: the detour, and a pod that was to be away only until another one is made. Where kubexm is killed, a
 # program that tells it anything ends, too.
 ended() {
-  if [ -n "$own" ]; then lead "$own"; copies; fi
   if [ -n "$stopped" ] && [ ! -e "$M/$stopped.yaml" ] && [ -e "$K/$stopped.yaml" ]; then place "$K/$stopped.yaml" "$M"; fi
+  if [ -n "$own" ]; then lead "$own"; copies; fi
 }
+# whenever a script ends, also by a signal, for which dash does nothing else in the end.
+whenever() { trap ended EXIT; trap 'exit 143' HUP INT TERM PIPE; }
 # copies turns it in the copies that the kubelet has made meanwhile for pods that it started. They are mounted: they are written in place.
 copies() {
   for f in /var/lib/kubelet/pods/*/etc-hosts; do
@@ -74,7 +76,7 @@ started() { [ "$(running "$1")" = "KUBEXM_DIGEST=$2" ] && [ "$(pids "$1")" != "$
 # stop takes a pod away until renew makes it anew: POD PROCESS.
 stop() {
   stopped=$1
-  trap ended EXIT
+  whenever
   rm -f "$M/$1.yaml"
   until_ gone "$2" || { echo "$1 has not ended within $MINUTES minutes" >&2; exit 1; }
 }
