@@ -64,7 +64,7 @@ func (a *App) Backup(ctx context.Context, r Request, o Observer, b BackupOptions
 	if err != nil {
 		return nil, err
 	}
-	places, err := w.places(b.To)
+	places, err := w.places(ctx, b.To)
 	if err == nil && places == nil {
 		err = fault.Exit(fault.Advise(errors.New("there is no place for backups"), "name some in spec.backup.targets, or give a directory: --to DIR"), fault.ExitUsage)
 	}
@@ -264,14 +264,14 @@ func (w *work) recipients(b BackupOptions) ([]backup.Recipient, error) {
 }
 
 // places are where backups are kept: directories that are given, else those of the configuration.
-func (s *session) places(dirs []string) (all []place.Place, err error) {
+func (s *session) places(ctx context.Context, dirs []string) (all []place.Place, err error) {
 	for _, d := range dirs {
 		all = append(all, place.Dir(d))
 	}
 	if all != nil {
 		return all, nil
 	}
-	conf, warnings, err := config.ResolveBackup(context.Background(), s.config, s.local)
+	conf, warnings, err := config.ResolveBackup(ctx, s.config, s.local)
 	s.warn(warnings)
 	if err != nil {
 		return nil, err
@@ -334,7 +334,7 @@ func (a *App) Backups(ctx context.Context, r Request, o Observer, dirs []string)
 	if err != nil {
 		return nil, err
 	}
-	places, err := s.places(dirs)
+	places, err := s.places(ctx, dirs)
 	all := []Stored{}
 	for _, p := range places {
 		list, wrong := p.List(ctx, s.config.Metadata.Name)
@@ -349,7 +349,7 @@ func (a *App) Backups(ctx context.Context, r Request, o Observer, dirs []string)
 	return all, err
 }
 
-// PruneBackups removes backups that spec.backup.keep does not ask for, and lists them; dry run: those that it would remove.
+// PruneBackups removes backups that spec.backup.keep does not ask for, and lists them.
 func (a *App) PruneBackups(ctx context.Context, r Request, o Observer, dirs []string) (gone []string, err error) {
 	s, err := a.open(ctx, r, o)
 	if err != nil {
@@ -358,7 +358,7 @@ func (a *App) PruneBackups(ctx context.Context, r Request, o Observer, dirs []st
 	if s.keeps() == (place.Keep{}) {
 		return nil, fault.Exit(fault.Advise(errors.New("all backups are to be kept"), "say in spec.backup.keep which ones are"), fault.ExitUsage)
 	}
-	places, err := s.places(dirs)
+	places, err := s.places(ctx, dirs)
 	if err != nil {
 		return nil, err
 	}

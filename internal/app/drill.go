@@ -30,11 +30,6 @@ type Drill struct {
 	Objects   []etcd.Object  `json:"objects,omitempty"`
 }
 
-// Manifest reads what a backup says of itself, and no further.
-func (a *App) Manifest(ctx context.Context, r Request, o Observer, source string, keys []backup.Key) (*backup.Manifest, error) {
-	return a.manifest(ctx, r, o, source, keys)
-}
-
 // Drill reads a backup to its end, opens its data of etcd, and counts what is in there. For that the data is in the work directory for a while, which has the keys of
 // clusters, too. Nothing else is changed, and no host is asked.
 func (a *App) Drill(ctx context.Context, r Request, o Observer, source string, keys []backup.Key) (*Drill, error) {

@@ -55,7 +55,7 @@ type Restoring struct {
 // Restore makes a cluster again that a backup is of: on the machines that it had, whose etcd gets the data of then, or on others, as the configuration says, where it is
 // created with the keys and the data of the backup. It can be repeated until it has ended well. MayRestore is asked before a cluster loses what has changed since.
 func (a *App) Restore(ctx context.Context, r Request, o Observer, source string, keys []backup.Key) (*Result, error) {
-	m, err := a.manifest(ctx, r, o, source, keys)
+	m, err := a.Manifest(ctx, r, o, source, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +231,7 @@ func (s *site) beginRestore(ctx context.Context, rest *restoration, m *backup.Ma
 	if rest.InPlace, err = s.inPlace(); err != nil {
 		return err
 	}
-	if err := cmp.Or(s.checkDead(ctx, m), s.checkEdited(rest.InPlace), s.checkUtility()); err != nil {
+	if err := cmp.Or(s.checkDead(ctx, m), s.checkEdited(rest.InPlace), s.checkUtility(ctx)); err != nil {
 		return err
 	}
 	if rest.InPlace {
@@ -243,7 +243,7 @@ func (s *site) beginRestore(ctx context.Context, rest *restoration, m *backup.Ma
 		}
 	}
 	for _, h := range m.Hosts {
-		if slices.Contains(h.Roles, string(v1alpha1.RoleMaster)) || slices.Contains(h.Roles, string(v1alpha1.RoleWorker)) {
+		if h.Is(string(v1alpha1.RoleMaster)) || h.Is(string(v1alpha1.RoleWorker)) {
 			rest.Nodes = append(rest.Nodes, h.Name)
 		}
 	}

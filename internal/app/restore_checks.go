@@ -97,13 +97,13 @@ func (s *site) checkEdited(inPlace bool) error {
 }
 
 // checkUtility looks for the program that restores data, where it cannot be downloaded: kubeadm's etcd does without it.
-func (s *site) checkUtility() error {
+func (s *site) checkUtility(ctx context.Context) error {
 	if !s.config.Spec.Source.Offline {
 		return nil
 	}
 	for _, h := range s.cluster.RestoredMembers(true) {
 		a := s.cluster.Artifact("etcd", h)
-		if _, err := s.cluster.Store.Programs(context.Background(), a); err != nil {
+		if _, err := s.cluster.Store.Programs(ctx, a); err != nil {
 			err = fmt.Errorf("%s is not in the store: etcdutl in it restores the data: %w", a, err)
 			return fault.Exit(fault.Advise(err, "download it with a configuration that has etcd.type kubexm: kubexm download --export FILE; and then: kubexm import FILE"), fault.ExitUsage)
 		}
@@ -114,20 +114,19 @@ func (s *site) checkUtility() error {
 // checkDead refuses to make a cluster a second time.
 func (s *site) checkDead(ctx context.Context, m *backup.Manifest) error {
 	_, port, _ := strings.Cut(strings.TrimPrefix(m.Endpoint, "https://"), ":")
+	from := s.hosts[s.cluster.ControlPlaneHosts()[0]]
 	var alive []string
 	for _, h := range m.Hosts {
 		mine := slices.ContainsFunc(s.cluster.All(), func(name string) bool { return s.cluster.IP(name) == h.Address })
-		if mine || !slices.Contains(h.Roles, string(v1alpha1.RoleMaster)) {
+		if mine || !h.Is(string(v1alpha1.RoleMaster)) {
 			continue
 		}
-		for _, name := range s.cluster.ControlPlaneHosts()[:1] {
-			ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-			conn, err := s.hosts[name].Dial(ctx, "tcp", h.Address+":"+cmp.Or(port, "6443"))
-			cancel()
-			if err == nil {
-				_ = conn.Close()
-				alive = append(alive, h.Name+" ("+h.Address+")")
-			}
+		asked, cancel := context.WithTimeout(ctx, 3*time.Second)
+		conn, err := from.Dial(asked, "tcp", h.Address+":"+cmp.Or(port, "6443"))
+		cancel()
+		if err == nil {
+			_ = conn.Close()
+			alive = append(alive, h.Name+" ("+h.Address+")")
 		}
 	}
 	if alive == nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
-// manifest reads what a backup is of.
-func (a *App) manifest(ctx context.Context, r Request, o Observer, source string, keys []backup.Key) (m *backup.Manifest, err error) {
+// Manifest reads what a backup says of itself, and no further.
+func (a *App) Manifest(ctx context.Context, r Request, o Observer, source string, keys []backup.Key) (m *backup.Manifest, err error) {
 	err = a.readBackup(ctx, r, o, source, func(f io.Reader) error {
 		m, err = backup.ReadManifest(f, keys)
 		return err
@@ -57,7 +57,7 @@ func (a *App) openBackup(ctx context.Context, r Request, o Observer, source stri
 	if err != nil {
 		return nil, fault.Exit(fault.Advise(fmt.Errorf("there is no file %s, and no configuration that says where backups are: %w", source, err), "give the path of the backup"), fault.ExitUsage)
 	}
-	places, err := s.places(nil)
+	places, err := s.places(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

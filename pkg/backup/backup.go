@@ -13,6 +13,7 @@ import (
 	"io"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,6 +51,9 @@ type Host struct {
 	Address string   `json:"address"` // by which the cluster knew it
 	Roles   []string `json:"roles"`
 }
+
+// Is reports whether the host had a role.
+func (h Host) Is(role string) bool { return slices.Contains(h.Roles, role) }
 
 const format = 1
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 
@@ -38,10 +39,7 @@ func Open(path string) (*Contents, error) {
 	if err := db.View(c.index); err != nil {
 		return nil, errors.Join(fmt.Errorf("reading the snapshot of etcd: %w", err), db.Close())
 	}
-	for k := range c.at {
-		c.Keys = append(c.Keys, k)
-	}
-	slices.Sort(c.Keys)
+	c.Keys = slices.Sorted(maps.Keys(c.at))
 	return c, nil
 }
 

@@ -63,12 +63,7 @@ func (m membership) through(r *runner.Runner, view etcd.View, not uint64, do fun
 	if at < 0 {
 		return fault.Advise(errors.New("etcd has no healthy member"), "see what is wrong with them: kubexm status")
 	}
-	client, err := etcd.New(etcd.Access{Endpoint: view.Members[at].ClientURLs[0], TLS: m.Others[0].TLS, Dial: r.Dial})
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	return do(client)
+	return through(etcd.Access{Endpoint: view.Members[at].ClientURLs[0], TLS: m.Others[0].TLS}, r, do)
 }
 
 // Join makes a member that does not vote yet of a host, next to members that run, and tells it with whom it begins. A member that had its place

@@ -76,17 +76,13 @@ func (s Snapshot) Precheck(ctx context.Context, r *runner.Runner) (*step.Change,
 		return nil, fault.Advise(errors.New("nothing is upgraded without a snapshot of etcd, and no member of it is well"), "see what is wrong with it (kubexm status), and repair it with the versions that it has")
 	}
 	return &step.Change{Diff: "+ " + s.Path, Apart: true, Verify: step.Verified, Run: func(ctx context.Context) error {
-		s.Member.Dial = r.Dial
-		client, err := etcd.New(s.Member)
-		if err != nil {
-			return err
-		}
-		defer client.Close()
-		size, err := client.Snapshot(ctx, s.Path)
-		if err != nil {
-			return fault.Advise(fmt.Errorf("nothing is upgraded without a snapshot: %w", err), "run it again once etcd answers, and the control machine has space for its data")
-		}
-		step.Tell(ctx, fmt.Sprintf("%s in %s", human.Bytes(size), s.Path))
-		return nil
+		return through(s.Member, r, func(client *etcd.Client) error {
+			size, err := client.Snapshot(ctx, s.Path)
+			if err != nil {
+				return fault.Advise(fmt.Errorf("nothing is upgraded without a snapshot: %w", err), "run it again once etcd answers, and the control machine has space for its data")
+			}
+			step.Tell(ctx, fmt.Sprintf("%s in %s", human.Bytes(size), s.Path))
+			return nil
+		})
 	}}, nil
 }
