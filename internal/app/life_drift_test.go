@@ -199,6 +199,9 @@ func (w *world) drift(what string, do func(*world)) {
 	w.Helper()
 	well := w.image()
 	do(w)
+	for host := range w.hosts {
+		w.sh(host, "true") // kubelets tend to their static pods whenever something runs
+	}
 	p := w.proposal()
 	if p.Empty() || len(p.Changes) > 0 {
 		w.Errorf("%s: changes %v, steps %v", what, p.Changes, p.Steps)
