@@ -97,7 +97,7 @@ var noise = regexp.MustCompile(`^/etc/(machine-id|ssh/ssh_host_.*|ssl/certs/.*)$
 
 var (
 	embedded = regexp.MustCompile(`(certificate-authority-data|client-certificate-data|client-key-data): (\S+)`)
-	digest   = regexp.MustCompile(`KUBEXM_DIGEST=[0-9a-f]+`) // of everything, certificates and keys too
+	digest   = regexp.MustCompile(`(KUBEXM_DIGEST(?:=|\s+value: ))"?[0-9a-f]+"?`) // of everything, certificates and keys too
 	identity = regexp.MustCompile(`(?m)^id=[0-9a-z]{26}$`)
 	shared   = regexp.MustCompile(`^sysctl (kernel|vm|fs)/`)
 )
@@ -118,7 +118,7 @@ func normal(name string, data []byte) string {
 	case name == "/var/lib/kubexm/env":
 		return identity.ReplaceAllString(string(data), "id=")
 	}
-	text := digest.ReplaceAllString(string(data), "KUBEXM_DIGEST=")
+	text := digest.ReplaceAllString(string(data), "$1")
 	return embedded.ReplaceAllStringFunc(text, func(m string) string {
 		f := embedded.FindStringSubmatch(m)
 		data, err := base64.StdEncoding.DecodeString(f[2])

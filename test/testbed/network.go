@@ -162,7 +162,11 @@ func (t *Testbed) Heal(ctx context.Context, n Node) error {
 	if err := t.shorten(ctx, n); err != nil {
 		return err
 	}
-	return command(ctx, "ip link set "+t.own(n.Name)+" up")
+	if err := command(ctx, "ip link set "+t.own(n.Name)+" up"); err != nil {
+		return err
+	}
+	// This machine may be about to conclude that the node is not there: then it asks anew.
+	return command(ctx, "ip neigh flush to "+n.Address+" dev "+t.bridge())
 }
 
 // command runs a line that needs no quoting.
