@@ -155,6 +155,7 @@ func (s *site) entrusted() (m backup.Manifest, entries []backup.Entry, err error
 	m = backup.Manifest{
 		Cluster: s.config.Metadata.Name, ID: id, Taken: time.Now().UTC().Truncate(time.Second), Kubexm: s.app.Version,
 		Kubernetes: is.Kubernetes, Etcd: is.Etcd, Prefix: strings.TrimSuffix(s.cluster.EtcdPrefix(), "/"), Endpoint: s.cluster.Endpoint(),
+		Fixed: fixed(&was.Spec),
 	}
 	for _, h := range was.Spec.Hosts {
 		host := backup.Host{Name: h.Name, Address: h.InternalAddress}

@@ -5,16 +5,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/backup"
+	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
+
+// fixed are the fields on which what is in etcd is built, and their values.
+func fixed(s *v1alpha1.Spec) map[string]string {
+	return map[string]string{
+		"spec.network.podCIDR": s.Network.PodCIDR, "spec.network.serviceCIDR": s.Network.ServiceCIDR, "spec.kubernetes.dnsDomain": s.Kubernetes.DNSDomain,
+		"spec.kubernetes.apiServer.extraArgs.etcd-prefix": strings.TrimSuffix((&cluster.Cluster{Spec: s}).EtcdPrefix(), "/"),
+	}
+}
 
 // fits refuses a backup that the configuration cannot be brought about with.
 func (w *work) fits(m *backup.Manifest) error {
@@ -29,6 +41,13 @@ func (w *work) fits(m *backup.Manifest) error {
 		err = fault.Advise(fmt.Errorf("the backup is of Kubernetes %s, and the configuration has %s", m.Kubernetes, is.Kubernetes), "set spec.kubernetes.version to the version of then, and upgrade later")
 	case is.Etcd != "" && m.Etcd != "" && config.Minor(is.Etcd) < config.Minor(m.Etcd):
 		err = fault.Advise(fmt.Errorf("the backup is of etcd %s, and the configuration has %s, which cannot read its data", m.Etcd, is.Etcd), "set spec.etcd.version to the version of then, or a newer one")
+	}
+	here := fixed(spec)
+	for _, field := range slices.Sorted(maps.Keys(m.Fixed)) {
+		if want := m.Fixed[field]; err == nil && here[field] != want {
+			err = fmt.Errorf("%s is %s in the configuration, and was %s in the cluster of the backup, whose objects are built on that", field, here[field], want)
+			err = fault.Advise(err, "give it the value of then")
+		}
 	}
 	return fault.Exit(err, fault.ExitUsage)
 }
@@ -113,7 +132,10 @@ func (s *site) checkUtility(ctx context.Context) error {
 
 // checkDead refuses to make a cluster a second time.
 func (s *site) checkDead(ctx context.Context, m *backup.Manifest) error {
-	_, port, _ := strings.Cut(strings.TrimPrefix(m.Endpoint, "https://"), ":")
+	endpoint, err := url.Parse(m.Endpoint)
+	if err != nil {
+		return err
+	}
 	from := s.hosts[s.cluster.ControlPlaneHosts()[0]]
 	var alive []string
 	for _, h := range m.Hosts {
@@ -122,7 +144,7 @@ func (s *site) checkDead(ctx context.Context, m *backup.Manifest) error {
 			continue
 		}
 		asked, cancel := context.WithTimeout(ctx, 3*time.Second)
-		conn, err := from.Dial(asked, "tcp", h.Address+":"+cmp.Or(port, "6443"))
+		conn, err := from.Dial(asked, "tcp", net.JoinHostPort(h.Address, cmp.Or(endpoint.Port(), "443")))
 		cancel()
 		if err == nil {
 			_ = conn.Close()
@@ -132,7 +154,7 @@ func (s *site) checkDead(ctx context.Context, m *backup.Manifest) error {
 	if alive == nil {
 		return nil
 	}
-	err := fmt.Errorf("THE CLUSTER OF THE BACKUP MAY STILL RUN: an API server answers on %s; two clusters with the same keys and names would both act on what is outside of them", human.Names(alive, 5))
+	err = fmt.Errorf("THE CLUSTER OF THE BACKUP MAY STILL RUN: an API server answers on %s; two clusters with the same keys and names would both act on what is outside of them", human.Names(alive, 5))
 	if s.Force {
 		s.notice("warning: %v", err)
 		return nil

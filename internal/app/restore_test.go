@@ -373,6 +373,16 @@ func TestNoRestore(t *testing.T) {
 				defer w.configure(row(t, "row1"))
 				return w.restoreFrom(file, keys, 0)
 			},
+			"spec.network.podCIDR is 10.244.0.0/16 in the configuration, and was 10.233.64.0/18": func() error {
+				w.configure(edited(t, row(t, "row1"), "network: {podCIDR: 10.244.0.0/16}"))
+				defer w.configure(row(t, "row1"))
+				return w.restoreFrom(file, keys, 0)
+			},
+			"extraArgs.etcd-prefix is /other in": func() error {
+				w.configure(edited(t, row(t, "row1"), "kubernetes: {apiServer: {extraArgs: {etcd-prefix: /other}}}"))
+				defer w.configure(row(t, "row1"))
+				return w.restoreFrom(file, keys, 0)
+			},
 		} {
 			if err := restore(); err == nil || !strings.Contains(err.Error(), want) || fault.ExitCode(err) != fault.ExitUsage {
 				t.Errorf("want %q, got %v", want, err)

@@ -327,7 +327,8 @@ and identity that it had. Where the hosts of the configuration have the cluster 
 etcd gets the data of then, and what has changed since is lost; it is down meanwhile. Other
 hosts are made into the cluster as kubexm create cluster does it: with other names, addresses
 and operating systems, more or fewer masters, by kubeadm or not, behind any load balancer. The
-networks of pods and services, and the minor version of Kubernetes, must be those of then.
+networks of pods and services, the domain of the cluster, and the minor version of Kubernetes,
+must be those of then.
 
 Where there is no configuration of the cluster, that of the backup is written first; look at
 it, and run the command again. A restore that failed or was interrupted goes on when it is run

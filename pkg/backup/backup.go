@@ -43,6 +43,8 @@ type Manifest struct {
 	Prefix     string    `json:"prefix,omitempty"` // of the keys of the API servers in etcd
 	Endpoint   string    `json:"endpoint"`         // URL of the API server
 	Hosts      []Host    `json:"hosts"`
+	// Fields of the configuration that a cluster made of it must have, too, and their values.
+	Fixed map[string]string `json:"fixed,omitempty"`
 }
 
 // Host is a host that the cluster had.
