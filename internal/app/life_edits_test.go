@@ -76,6 +76,7 @@ var edits = map[string]change{
 	"proxy settings":          {set: `kubernetes: {kubeProxy: {config: {nodePortAddresses: [primary]}}}`, restarts: "kube-proxy@nodes", pods: "-"},
 	"proxy mode ipvs":         {set: `kubernetes: {proxyMode: ipvs}`, restarts: "kube-proxy@nodes", pods: "-"},
 	"etcd arguments":          {set: `etcd: {extraArgs: {quota-backend-bytes: "4294967296"}}`, on: ownEtcd, restarts: "etcd@etcd"},
+	"timers of etcd":          {set: `etcd: {autoBackup: {enabled: true, keep: 3}, autoDefrag: {enabled: true, schedule: weekly}}`, on: ownEtcd},
 	"registry mirrors":        {set: `registry: {mirrors: {docker.io: ["https://mirror.example.com"]}, insecure: ["10.9.9.9:5000"]}`},
 	"registry logins":         {set: `registry: {auth: {registry.example.com: {username: ops, password: one}}}`},
 	"labels":                  {set: `hosts: [{name: node2, labels: {zone: a}, annotations: {example.com/owner: ops}}]`},

@@ -23,6 +23,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/etcd/etcdtest"
 	"github.com/kubexm/kubexm/pkg/pki"
+	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
@@ -118,6 +119,36 @@ func TestStatusWithoutKeys(t *testing.T) {
 		if _, err := os.Stat(certs); err == nil {
 			t.Error("a look made keys")
 		}
+	})
+}
+
+// TestStatusOfTimers has a snapshot that fails, and a timer that somebody has stopped.
+func TestStatusOfTimers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, changedBy(t, row(t, "row1"), "timers of etcd"), "")
+		_, err := w.attempt(t.Context()).create()
+		w.must(err)
+		h := w.hosts["node1"]
+		h.OnStart["kubexm-etcd-backup.service"] = func(*runnertest.Host) error {
+			return errors.New("/var/lib/etcd has 50000 KiB free, and a snapshot of etcd needs 65536 KiB")
+		}
+		if h.Start("kubexm-etcd-backup") == nil {
+			t.Error("it starts")
+		}
+		w.sh("node1", "systemctl stop kubexm-etcd-defrag.timer")
+		a := w.attempt(t.Context())
+		is, err := a.App.Status(a.ctx, a.Request, a.Observer)
+		w.must(err)
+		for _, want := range []string{
+			"etcd-backup on node1: it failed the last time: /var/lib/etcd has 50000 KiB free, and a snapshot of etcd needs 65536 KiB", "etcd-defrag on node1: its timer does not run",
+		} {
+			if !slices.Contains(is.Problems, want) {
+				t.Errorf("%q is not told: %q", want, is.Problems)
+			}
+		}
+		delete(h.OnStart, "kubexm-etcd-backup.service")
+		w.apply()
+		w.settled()
 	})
 }
 

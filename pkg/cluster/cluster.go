@@ -280,6 +280,23 @@ func (c *Cluster) EtcdClient() config.EtcdClient {
 	return client
 }
 
+// Timers that members of etcd may have, by the names of their units.
+const (
+	BackupTimer = "kubexm-etcd-backup"
+	DefragTimer = "kubexm-etcd-defrag"
+)
+
+// EtcdTimers returns the names of those that the configuration asks for.
+func (c *Cluster) EtcdTimers() (names []string) {
+	if b := c.Spec.Etcd.AutoBackup.Enabled; b != nil && *b {
+		names = append(names, BackupTimer)
+	}
+	if c.Spec.Etcd.AutoDefrag.Enabled {
+		names = append(names, DefragTimer)
+	}
+	return names
+}
+
 // EtcdPrefix is what the keys of the cluster's objects in etcd begin with (kube-apiserver --etcd-prefix).
 func (c *Cluster) EtcdPrefix() string {
 	return "/" + strings.Trim(cmp.Or(c.Spec.Kubernetes.APIServer.ExtraArgs["etcd-prefix"], "registry"), "/") + "/"

@@ -43,6 +43,7 @@ func Default(c *v1alpha1.Cluster) {
 		s.Source.Access[key] = a
 	}
 	defaultVersions(s)
+	defaultTimers(&s.Etcd)
 	defaultLoadBalancer(s)
 	defaultRegistry(s)
 	for _, p := range plugin.Of(s) {
@@ -64,6 +65,15 @@ func defaultVersions(s *v1alpha1.Spec) {
 	s.Kubernetes.Version = withV(cmp.Or(s.Kubernetes.Version, DefaultKubernetes()))
 	if s.Etcd.Type != v1alpha1.TypeExternal {
 		s.Etcd.Version = withV(cmp.Or(s.Etcd.Version, EtcdFor(s, s.Kubernetes.Version)))
+	}
+}
+
+func defaultTimers(e *v1alpha1.Etcd) {
+	if b := &e.AutoBackup; *b.Enabled {
+		b.Schedule, b.Dir, b.Keep = cmp.Or(b.Schedule, "*-*-* 02:00:00"), cmp.Or(b.Dir, "/var/backups/kube_etcd"), cmp.Or(b.Keep, 6)
+	}
+	if d := &e.AutoDefrag; d.Enabled {
+		d.Schedule = cmp.Or(d.Schedule, "Sun *-*-* 03:30:00")
 	}
 }
 

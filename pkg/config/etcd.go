@@ -76,6 +76,7 @@ func (k *checker) checkEtcd() {
 			k.fail("spec.etcd.extraArgs", "", why)
 		}
 	}
+	k.checkTimers()
 	if x == nil {
 		return
 	}

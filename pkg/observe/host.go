@@ -3,6 +3,7 @@ package observe
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,6 +18,20 @@ import (
 // certificate that it signed itself and forgets when it ends.
 func controller(l *look, name, url string) question {
 	return func(ctx context.Context, r *runner.Runner) { l.component(r.Host, name, "", healthz(ctx, r, url)) }
+}
+
+// timer asks systemd how the script of a timer went the last time.
+func timer(l *look, name string) question {
+	return func(ctx context.Context, r *runner.Runner) {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		out, err := r.Sh(ctx, runner.Inputs("NAME", name)+`systemctl -q is-active "$NAME.timer" || echo 'its timer does not run'
+if [ failed = "$(systemctl is-failed "$NAME.service")" ]; then echo 'it failed the last time:'; journalctl -q --no-pager -o cat -n 2 -u "$NAME.service"; fi`)
+		if err == nil && out != "" {
+			err = errors.New(human.Line(out))
+		}
+		l.component(r.Host, strings.TrimPrefix(name, "kubexm-"), "", err)
+	}
 }
 
 // healthz asks for a page from where the host is.

@@ -101,6 +101,11 @@ func (l *look) questions(host string) (all []question) {
 	if is(v1alpha1.RoleRegistry) {
 		all = append(all, l.registry)
 	}
+	if is(v1alpha1.RoleEtcd) {
+		for _, name := range l.EtcdTimers() {
+			all = append(all, timer(l, name))
+		}
+	}
 	if slices.Contains(l.ControlPlaneHosts(), host) || l.IsNode(host) {
 		all = append(all, l.certificates)
 	}

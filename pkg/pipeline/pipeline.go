@@ -34,6 +34,7 @@ func Create(c *cluster.Cluster) plan.Pipeline {
 		},
 		module.Ready(c),
 		module.Leave(c),
+		task.EtcdTimers(c),
 		task.Configuration(c),
 		module.Spare(c, task.Pruned(c, c.All())),
 	}}
@@ -71,6 +72,7 @@ func Apply(c *cluster.Cluster) plan.Pipeline {
 		module.Ready(c),
 		module.Leave(c),
 		task.NoFormer(c),
+		task.EtcdTimers(c),
 		task.Configuration(c),
 		module.Spare(c, task.Pruned(c, slices.DeleteFunc(c.All(), c.Holds))), // what a node still has
 	}}

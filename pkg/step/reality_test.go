@@ -18,7 +18,7 @@ import (
 // and the same diff again after a rollback.
 func TestKindsOnRealShells(t *testing.T) {
 	racetest.Slow(t)
-	needs := []string{"service", "packages", "modules"}
+	needs := []string{"service", "packages", "modules", "timer"}
 	for _, shell := range runnertest.Shells() {
 		t.Run(shell, func(t *testing.T) {
 			t.Parallel()

@@ -91,6 +91,13 @@ func members(c *cluster.Cluster, hosts []string) plan.Task {
 	})
 }
 
+// EtcdTimers lets members of etcd take snapshots and defragment at the times that the configuration asks for.
+func EtcdTimers(c *cluster.Cluster) plan.Part {
+	return plan.If(c.EtcdTimers() != nil, plan.Module{Name: "etcd", Parts: []plan.Part{
+		on("timers", c.Etcd(), func(h string) []step.Step { return etcd.Timed(c, h) }),
+	}})
+}
+
 // restored lets the member of etcd on a host begin with the data of a backup, where it is to.
 func restored(c *cluster.Cluster, host string, together bool) []step.Step {
 	hosts := c.RestoredMembers(together)

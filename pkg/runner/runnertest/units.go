@@ -247,6 +247,7 @@ func (h *Host) disable(name string) {
 	h.fs.each("/etc/systemd/system", func(p string, i info) {
 		if strings.HasSuffix(path.Dir(p), ".wants") && i.name == name && h.fs.remove(p, false) == nil {
 			h.changed("disable %s", name)
+			_ = h.fs.remove(path.Dir(p), false) // systemctl does so where it is empty
 		}
 	})
 	h.reload()

@@ -144,7 +144,7 @@ type Etcd struct {
 	External *ExternalEtcd `json:"external,omitempty" change:"restart"`
 	// Flags to add or override, without leading dashes: {quota-backend-bytes: "8589934592"}.
 	ExtraArgs map[string]string `json:"extraArgs,omitempty" change:"restart"`
-	// Regular snapshots on the members.
+	// Regular snapshots on the members. They are not encrypted, as the data beside them is not.
 	AutoBackup AutoBackup `json:"autoBackup,omitzero" change:"converge"`
 	// Regular defragmentation of the members, one after another.
 	AutoDefrag AutoDefrag `json:"autoDefrag,omitzero" change:"converge"`
@@ -166,19 +166,19 @@ type ExternalEtcd struct {
 type AutoBackup struct {
 	// Whether snapshots are taken.
 	Enabled *bool `json:"enabled,omitempty" jsonschema:"default=false"`
-	// When, as systemd calendar event (systemd.time(7)). Default: "*-*-* 02:00:00".
+	// When, as systemd calendar event (systemd.time(7)), in the time zone of the member. Default: "*-*-* 02:00:00".
 	Schedule string `json:"schedule,omitempty"`
-	// Directory on the members. Default: /var/backups/kube_etcd.
+	// Directory on the members. They are left there when the cluster is deleted. Default: /var/backups/kube_etcd.
 	Dir string `json:"dir,omitempty"`
-	// Snapshots to keep. Default: 6.
-	Keep int `json:"keep,omitempty" jsonschema:"minimum=1"`
+	// Snapshots to keep on each member. Default: 6.
+	Keep int `json:"keep,omitempty" jsonschema:"minimum=1,maximum=1000"`
 }
 
 // AutoDefrag configures regular defragmentation of etcd.
 type AutoDefrag struct {
 	// Whether members are defragmented.
 	Enabled bool `json:"enabled,omitempty"`
-	// When, as systemd calendar event (systemd.time(7)). Default: "Sun *-*-* 03:30:00".
+	// When the first one begins, as systemd calendar event (systemd.time(7)), in the time zone of the member. Default: "Sun *-*-* 03:30:00".
 	Schedule string `json:"schedule,omitempty"`
 }
 
