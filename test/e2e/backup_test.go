@@ -79,6 +79,31 @@ func s3(t *testing.T) map[string]any {
 // watchers is within what time clients that watch the API, like the DNS server, ask again after it was away: they wait longer each time, up to half a minute (client-go's reflector).
 const watchers = 40 * time.Second
 
+// care has systemd run what it does at night.
+func (c *cluster) care(t *testing.T) {
+	for _, n := range c.masters() { // which are its members of etcd
+		sh := func(script string) string {
+			t.Helper()
+			out, err := the.bed.SSH(t.Context(), n, script)
+			if err != nil {
+				t.Errorf("%s: %v\n%s", n.Name, err, out)
+			}
+			return out
+		}
+		if out := sh("systemctl list-timers --no-pager"); !strings.Contains(out, "kubexm-etcd-backup.timer") || !strings.Contains(out, "kubexm-etcd-defrag.timer") {
+			t.Errorf("timers of %s:\n%s", n.Name, out)
+		}
+		out := sh("for i in 1 2 3; do systemctl start kubexm-etcd-backup.service || journalctl -u kubexm-etcd-backup.service; sleep 1; done; cd /var/backups/kube_etcd; ls -l; cat etcd-backup.prom")
+		if strings.Count(out, ".db\n") != 2 || !strings.Contains(out, "kubexm_etcd_backup_success 1\n") {
+			t.Errorf("snapshots of %s:\n%s", n.Name, out)
+		}
+		t.Log(out)
+		// Whatever is free, and without waiting for its turn.
+		t.Log(sh(`sed -e '/^sleep /d' -e 's/-lt 1048576/-lt 0/' -e 's,-lt $((size / 5)),-lt 0,' /usr/local/libexec/kubexm-etcd-defrag | sh -s`))
+	}
+	c.run(t, "status").ok(t)
+}
+
 func disaster(t *testing.T, row, becomes int) {
 	restoreMachines(t)
 	the.resize(t, max(testbed.Rows[row-1].Nodes(), testbed.Rows[becomes-1].Nodes()))
@@ -88,7 +113,7 @@ func disaster(t *testing.T, row, becomes int) {
 	saved := []edit{
 		set("backup.recipients", []any{strings.TrimSpace(string(made))}), set("backup.targets", []any{s3(t), map[string]any{"dir": local}}), set("backup.keep", map[string]any{"last": 2}),
 	}
-	c := newCluster(t, row, where{}, append(saved, impatient)...)
+	c := newCluster(t, row, where{}, append(saved, impatient, set("etcd.autoBackup", map[string]any{"enabled": true, "keep": 2}), set("etcd.autoDefrag", map[string]any{"enabled": true}))...)
 	c.create(t).ok(t)
 	defer func() { c.remove(t) }()
 	c.images(t)
@@ -123,6 +148,7 @@ func disaster(t *testing.T, row, becomes int) {
 	c.run(t, "backup", "get", "latest", "configmaps/default/before-x", "-i", key).fails(t, fault.ExitUsage, "the backup has no configmaps/default/before-x")
 	c.fill(t, "after", 10)
 
+	t.Run("timers", c.care)
 	t.Run("in place", func(t *testing.T) {
 		defer timed(t)()
 		o := c.killedOnce(t, 4*time.Second, "restore", filepath.Join(local, names[2]), "-i", key, "--yes", "-o", "json")
