@@ -26,17 +26,29 @@ const (
 
 // Renewed says which certificates are renewed; what is empty is all.
 type Renewed struct {
-	Authorities []pki.CA // that have signed them
-	Hosts       []string // that have them
+	Authorities []pki.CA      // that have signed them
+	Hosts       []string      // that have them
+	Within      time.Duration // in which they end; 0: whenever they do
 }
 
 func (what Renewed) has(s pki.Spec) bool {
 	return (what.Authorities == nil || slices.Contains(what.Authorities, s.CA)) && (what.Hosts == nil || slices.Contains(what.Hosts, s.Node))
 }
 
+// ending reports whether a certificate that does not renew itself ends in time.
+func (what Renewed) ending(c Certificate) bool {
+	return !c.Authority && !c.Rotates() && time.Until(c.Expires) < what.Within && (what.Hosts == nil || slices.Contains(what.Hosts, c.Host))
+}
+
 // Renew makes certificates anew that authorities of the cluster have signed, with the names that they should have now, and brings them to where they are used. What
-// reads its certificates again is not restarted; the rest is, one machine after the other, as an apply does. MayRestart is asked before.
+// reads its certificates again is not restarted; the rest is, one machine after the other, as an apply does. MayRestart is asked before. No result: none is to be renewed.
 func (a *App) Renew(ctx context.Context, r Request, o Observer, what Renewed) (*Result, error) {
+	if what.Within > 0 { // else nothing is changed, also where somebody else has
+		is, err := a.Certificates(ctx, r, o)
+		if err != nil || !slices.ContainsFunc(is.Certificates, what.ending) {
+			return nil, err
+		}
+	}
 	w, err := a.begin(ctx, r, o)
 	if err != nil {
 		return nil, err
@@ -51,6 +63,9 @@ func (a *App) Renew(ctx context.Context, r Request, o Observer, what Renewed) (*
 		return nil, err
 	}
 	s.cluster.Certs.Renew = pki.Renewal{Before: began, Of: what.has}
+	if what.Within > 0 {
+		s.cluster.Certs.Renew.Until = began.Add(what.Within)
+	}
 	s.why = WhyCertificates
 	return s.bring(ctx, renewPipe, nil, false)
 }

@@ -53,6 +53,7 @@ func (a *App) Status(ctx context.Context, r Request, o Observer) (*ClusterStatus
 	c, w, failed := v.cluster, v.work, v.failed
 	c.Observed = observe.Look(ctx, c, v.fleet.hosts, failed)
 	is := statusOf(c, failed)
+	is.Problems = append(is.Problems, w.failedJobs(ctx)...)
 	last, err := w.records.run("")
 	if err != nil {
 		is.Problems = append(is.Problems, err.Error())

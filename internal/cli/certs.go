@@ -56,13 +56,18 @@ Kubelets that kubeadm has made nodes of renew their own client certificates by t
 func (p *program) renews(cmd *cobra.Command, of func() ([]pki.CA, error)) *cobra.Command {
 	format := p.createFlags(cmd)
 	hosts := cmd.Flags().StringSlice("host", nil, "only those that this `host` alone has")
+	days := cmd.Flags().Int("within", 0, "only those that end within so many `days`; where there are none, nothing else is looked at")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		authorities, err := of()
 		if err != nil {
 			return err
 		}
 		return p.operate(cmd, format.value, func(ctx context.Context, r app.Request, o app.Observer) (*app.Result, error) {
-			return p.app.Renew(ctx, r, o, app.Renewed{Authorities: authorities, Hosts: *hosts})
+			res, err := p.app.Renew(ctx, r, o, app.Renewed{Authorities: authorities, Hosts: *hosts, Within: time.Duration(*days) * 24 * time.Hour})
+			if res == nil && err == nil && !p.quiet {
+				fmt.Fprintf(p.err, "no certificate ends within %d days\n", *days)
+			}
+			return res, err
 		})
 	}
 	return cmd

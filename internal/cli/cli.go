@@ -99,7 +99,7 @@ func (p *program) root() *cobra.Command {
 		p.unlockCommand(), p.planCommand(), p.installCommand(), p.downloadCommand(), p.importCommand(), p.buildCommand(),
 		p.imagesCommand(), p.registryCommand(),
 		p.preflightCommand(), p.hostsCommand(), p.statusCommand(), p.certsCommand(), p.updateCommand(),
-		p.backupCommand(), p.restoreCommand(), p.recoverCommand(), p.etcdCommand(),
+		p.backupCommand(), p.restoreCommand(), p.recoverCommand(), p.etcdCommand(), p.scheduleCommand(),
 		p.execCommand(), p.sshCommand(), p.kubeconfigCommand(), p.runsCommand(), p.eventsCommand(),
 		p.configCommand(), p.completionCommand(), p.versionCommand())
 	root.Long = longHelp

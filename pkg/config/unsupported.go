@@ -17,7 +17,6 @@ var unsupported = []struct {
 	{"spec.kubernetes.proxyMode", "none"},
 	{"spec.kubernetes.apiServer.audit", ""},
 	{"spec.kubernetes.apiServer.encryption", ""},
-	{"spec.kubernetes.autoRenewCerts", "true"},
 	{"spec.runtime.type", "docker cri-o isulad"},
 	{"spec.network.plugin", "calico cilium kube-router"},
 	{"spec.network.calico", ""},

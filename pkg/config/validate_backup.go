@@ -14,6 +14,19 @@ func (k *checker) checkBackup() {
 			k.fail("spec.backup.recipients", "", "%v", err)
 		}
 	}
+	k.calendar("spec.backup.schedule", k.Backup.Schedule)
+	if k.Backup.Schedule != "" && (len(k.Backup.Recipients) == 0 || len(k.Backup.Targets) == 0) {
+		k.fail("spec.backup.schedule", k.Backup.Schedule, "needs spec.backup.recipients and spec.backup.targets")
+	}
+	if d := k.Backup.Drill; d != nil {
+		k.calendar("spec.backup.drill.schedule", d.Schedule)
+		if d.IdentityFile != "" && !filepath.IsAbs(d.IdentityFile) {
+			k.fail("spec.backup.drill.identityFile", d.IdentityFile, "must be an absolute path")
+		}
+		if len(k.Backup.Targets) == 0 {
+			k.fail("spec.backup.drill", "", "needs spec.backup.targets")
+		}
+	}
 	for i, t := range k.Backup.Targets {
 		at := targetPath(i)
 		if (t.Dir != "") == (t.S3 != nil) {

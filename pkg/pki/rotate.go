@@ -14,11 +14,15 @@ import (
 // Renewal says which leaf certificates are made anew although they would do. The zero value: none.
 type Renewal struct {
 	Before time.Time       // those that were made before
+	Until  time.Time       // that end before; zero: whenever they end
 	Of     func(Spec) bool // of these; nil: of all
 }
 
 // covers reports whether a certificate is to be made anew.
 func (r Renewal) covers(spec Spec, have *x509.Certificate) bool {
+	if !r.Until.IsZero() && !have.NotAfter.Before(r.Until) {
+		return false
+	}
 	return have.NotBefore.Add(backdate).Before(r.Before.Truncate(time.Second)) && (r.Of == nil || r.Of(spec))
 }
 

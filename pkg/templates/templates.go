@@ -65,6 +65,15 @@ func Flags(args map[string]string) string {
 	return b.String()
 }
 
+// Words writes a command line for an ExecStart.
+func Words(words ...string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = quote(w)
+	}
+	return strings.Join(quoted, " ")
+}
+
 // quote quotes a word for systemd (systemd.syntax(7)): % and $ would be expanded.
 func quote(s string) string {
 	s = strings.NewReplacer("%", "%%", "$", "$$").Replace(s)

@@ -28,7 +28,13 @@ func TestPackage(t *testing.T) {
 	}
 	restoreMachines(t)
 	before := the.snapshots(t)
-	c := newCluster(t, 1, where{}, impatient)
+	key := filepath.Join(t.TempDir(), "recovery.key")
+	public, err := exec.Command(the.program, "backup", "key", "--out", key).Output()
+	must(t, err)
+	c := newCluster(t, 1, where{}, impatient, set("kubernetes.autoRenewCerts", true), set("backup", map[string]any{
+		"recipients": []any{strings.TrimSpace(string(public))}, "targets": []any{map[string]any{"dir": "/root/backups"}}, "schedule": "daily",
+		"drill": map[string]any{"schedule": "weekly", "identityFile": "/root/recovery.key"},
+	}))
 	nodes := the.nodes
 	the.resize(t, 3)
 	all, desk := the.nodes, the.nodes[2]
@@ -40,11 +46,31 @@ func TestPackage(t *testing.T) {
 	put(t, desk, packages[0], "/root/kubexm.deb")
 	put(t, desk, c.file, "/root/cluster.yaml")
 	put(t, desk, the.bed.KeyFile(), the.bed.KeyFile())
+	put(t, desk, key, "/root/recovery.key")
 	the.on(t, desk, "chmod 600 "+the.bed.KeyFile())
 	t.Log(the.on(t, desk, "dpkg --install /root/kubexm.deb && kubexm version"))
 	the.on(t, desk, "dpkg --contents /root/kubexm.deb | grep -q /usr/share/man/man1/kubexm-create-cluster.1.gz && . /usr/share/bash-completion/completions/kubexm && complete -p kubexm")
-	for _, command := range []string{"config validate", "preflight", "create cluster --yes", "status", "kubeconfig --merge", "delete cluster --yes"} {
-		t.Log(the.on(t, desk, "cd /root && kubexm "+command+" -f cluster.yaml </dev/null"))
+	kubexm := func(commands ...string) (said string) {
+		for _, command := range commands {
+			said = the.on(t, desk, "cd /root && kubexm "+command+" -f cluster.yaml </dev/null")
+			t.Log(said)
+		}
+		return said
+	}
+	kubexm("config validate", "preflight", "create cluster --yes", "status", "kubeconfig --merge", "schedule install")
+	for _, job := range []string{"backup", "drill", "certs"} {
+		unit := "kubexm-e2e-" + job + ".service"
+		t.Log(the.on(t, desk, "systemctl start "+unit+"; journalctl -q --no-pager -o cat -u "+unit))
+	}
+	if said := kubexm("schedule list"); strings.Count(said, "success") != 3 {
+		t.Errorf("jobs:\n%s", said)
+	}
+	if said := kubexm("backup list"); strings.Count(said, "e2e-") != 1 {
+		t.Errorf("backups:\n%s", said)
+	}
+	kubexm("schedule remove", "status", "delete cluster --yes")
+	if left := the.on(t, desk, "ls /etc/systemd/system | grep kubexm || true"); left != "" {
+		t.Errorf("left on the control machine: %s", left)
 	}
 	the.on(t, desk, "dpkg --purge kubexm && ! command -v kubexm")
 	asBefore(t, before)

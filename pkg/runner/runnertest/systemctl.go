@@ -216,6 +216,7 @@ func (c *Call) show(name string, props []string, value bool) int {
 	have := map[string]string{
 		"ActiveState": "inactive", "SubState": "dead", "UnitFileState": c.fileState(name, u), "NeedDaemonReload": "no",
 		"MainPID": "0", "LoadState": "not-found", "Result": "success", "FragmentPath": "", "ExecMainStatus": "0", "Type": "", "NRestarts": "0", "Environment": "", "ExecMainStartTimestampMonotonic": "",
+		"NextElapseUSecRealtime": "", "ExecMainExitTimestamp": "",
 	}
 	if u != nil {
 		stale := c.stale(name, u)
@@ -224,6 +225,12 @@ func (c *Call) show(name string, props []string, value bool) int {
 		have["MainPID"], have["Environment"] = strconv.Itoa(u.pid), strings.Join(u.conf.env, " ")
 		if u.active == "active" {
 			have["SubState"] = "running"
+		}
+		if u.ended {
+			have["ExecMainExitTimestamp"] = "Thu 2026-11-26 02:00:05 UTC"
+		}
+		if path.Ext(name) == ".timer" && u.active == "active" {
+			have["NextElapseUSecRealtime"] = "Fri 2026-11-27 02:00:00 UTC"
 		}
 		if stale {
 			have["NeedDaemonReload"] = "yes"

@@ -15,7 +15,8 @@ type unit struct {
 	active string // active, inactive, failed
 	result string
 	pid    int
-	worker int // process that a reload has made; 0: none
+	ended  bool // its program has, at least once
+	worker int  // process that a reload has made; 0: none
 }
 
 // unitConf is what the fake looks at in a unit's files.
@@ -280,7 +281,7 @@ func (h *Host) start(name string, u *unit) error {
 		u = now
 	}
 	if err != nil {
-		u.active, u.result, u.pid = "failed", "exit-code", 0
+		u.active, u.result, u.pid, u.ended = "failed", "exit-code", 0, true
 		h.tell("fail " + name)
 		h.journal[name] = append(h.journal[name], err.Error())
 		return err
@@ -289,6 +290,7 @@ func (h *Host) start(name string, u *unit) error {
 	switch {
 	case !strings.HasSuffix(name, ".service"):
 	case u.conf.kind == "oneshot":
+		u.ended = true
 		if !u.conf.remain {
 			u.active = "inactive"
 		}

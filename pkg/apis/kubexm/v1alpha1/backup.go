@@ -10,6 +10,18 @@ type Backup struct {
 	Targets []BackupTarget `json:"targets,omitempty"`
 	// Which backups stay when another one was taken; without it all do. The newest one always stays.
 	Keep BackupKeep `json:"keep,omitzero"`
+	// When backups are taken on the control machine, once kubexm schedule install was run there, as systemd calendar event (systemd.time(7)), like "*-*-* 02:00:00".
+	Schedule string `json:"schedule,omitempty"`
+	// When the newest backup is tried there, in the same way.
+	Drill *BackupDrill `json:"drill,omitempty"`
+}
+
+// BackupDrill says when backups are tried, and with which key.
+type BackupDrill struct {
+	// When, as systemd calendar event (systemd.time(7)), like "Sun *-*-* 05:00:00".
+	Schedule string `json:"schedule" jsonschema:"required"`
+	// File on the control machine with a key that opens them. It may be of a recipient of its own, so that the recovery key stays where it is safe.
+	IdentityFile string `json:"identityFile" jsonschema:"required"`
 }
 
 // BackupTarget is a place where backups are kept: a directory or a bucket.

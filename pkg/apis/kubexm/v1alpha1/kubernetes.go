@@ -47,8 +47,9 @@ type Kubernetes struct {
 	KubeProxy KubeProxy `json:"kubeProxy,omitzero" change:"restart"`
 	// Feature gates of all components, on (true) or off (false).
 	FeatureGates map[string]bool `json:"featureGates,omitempty" change:"restart"`
-	// Whether a timer on each master renews the certificates made by kubeadm before they expire.
-	AutoRenewCerts *bool `json:"autoRenewCerts,omitempty" jsonschema:"default=false" change:"converge"`
+	// Whether certificates that end within 30 days are renewed every Monday at 3:00 by the control machine, which alone has the authorities' keys, once kubexm schedule install
+	// was run there.
+	AutoRenewCerts *bool `json:"autoRenewCerts,omitempty" jsonschema:"default=false" change:"none"`
 	// Validity of the certificates kubexm makes, in days; those of the authorities that sign them live 10 years.
 	CertificateValidityDays int `json:"certificateValidityDays,omitempty" jsonschema:"default=3650,minimum=1,maximum=3650" change:"converge"`
 }
