@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -86,6 +87,7 @@ type Rotation struct {
 	Phase       string        // only this one: add, swap or drop; empty: all that are left
 	Soak        time.Duration // to wait between two phases
 	Restart     bool          // workloads whose pods may not know the successors
+	Given       *pki.Pair     // the successor of the one authority; nil: a new one
 }
 
 // Rotate exchanges authorities, and the key of service-account tokens, for successors. It does so in three phases, each of which is an apply to all of the cluster: the
@@ -109,6 +111,17 @@ func (a *App) Rotate(ctx context.Context, r Request, o Observer, rot Rotation) (
 			return res, ctx.Err()
 		}
 	}
+}
+
+// UseAuthority makes an authority of the user's that of a cluster that is not made yet.
+func (a *App) UseAuthority(ctx context.Context, r Request, o Observer, ca pki.CA, given *pki.Pair) error {
+	w, err := a.begin(ctx, r, o)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	certs := &pki.Store{Dir: filepath.Join(w.dir, "certs")}
+	return cmp.Or(certs.Use(ca, given), certs.Flush())
 }
 
 // rotate is one phase of Rotate. Authorities that are through are added to done. more: others are to follow.
@@ -141,12 +154,11 @@ func (a *App) rotate(ctx context.Context, r Request, o Observer, rot Rotation, d
 	if err != nil || some == nil {
 		return &Result{Cluster: s.config.Metadata.Name}, false, err
 	}
-	if phase == drop {
-		if err := s.mayDrop(ctx, rot, some); err != nil {
-			return nil, false, err
-		}
+	if err := s.may(ctx, phase, rot, some); err != nil {
+		return nil, false, err
 	}
-	begin := map[string]func(*pki.Store, pki.CA) error{add: (*pki.Store).Add, swap: (*pki.Store).Swap, drop: (*pki.Store).Drop}[phase]
+	successor := func(s *pki.Store, ca pki.CA) error { return s.AddGiven(ca, rot.Given) }
+	begin := map[string]func(*pki.Store, pki.CA) error{add: successor, swap: (*pki.Store).Swap, drop: (*pki.Store).Drop}[phase]
 	var names []string
 	for _, ca := range some {
 		err = errors.Join(err, begin(s.cluster.Certs, ca))
@@ -237,41 +249,77 @@ func (s *site) signs(ca pki.CA) bool {
 	}
 }
 
-// mayDrop refuses to end the trust in authorities that something may still need: pods know the successors when they have started after these began to sign. With rot.Restart
-// they are restarted.
-func (s *site) mayDrop(ctx context.Context, rot Rotation, some []pki.CA) error {
-	var since time.Time
+// may refuses a phase in which something may not know any more who signs. Pods know the successors when they have started after these began to sign: until they are dropped, what
+// signed before vouches for them. Where that may not do so, pods must have started after they came to be trusted. With rot.Restart they are restarted.
+func (s *site) may(ctx context.Context, phase string, rot Rotation, some []pki.CA) error {
+	if phase == add || s.DryRun {
+		return nil
+	}
+	since, began := (*pki.Store).SwappedAt, "signed"
+	if phase == swap {
+		since, began = (*pki.Store).AddedAt, "were trusted"
+	}
+	var latest time.Time
 	for _, ca := range some {
 		if ca != pki.Kubernetes && ca != pki.ServiceAccounts {
 			continue // no pod knows it
 		}
-		at, err := s.cluster.Certs.SwappedAt(ca)
+		if bridged, err := s.cluster.Certs.Bridged(ca); err != nil || phase == swap && bridged {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		at, err := since(s.cluster.Certs, ca)
 		if err != nil {
 			return err
 		}
-		if at.After(since) {
-			since = at
+		if at.After(latest) {
+			latest = at
 		}
 	}
-	if since.IsZero() || s.DryRun {
+	if latest.IsZero() {
 		return nil
 	}
 	client, err := step.Kube(s.hosts[plan.API], s.cluster.AnyAPI())
 	if err != nil {
 		return err
 	}
-	old, err := client.CallersBefore(ctx, since)
+	if phase == drop && slices.Contains(some, pki.Kubernetes) && !s.Force {
+		if err := s.mayForgetBundles(ctx, client); err != nil {
+			return err
+		}
+	}
+	old, err := client.CallersBefore(ctx, latest)
 	if err == nil && rot.Restart && old != nil {
-		s.notice("restarting what has started before the successors signed: %s", human.Names(workloads(old), 10))
+		s.notice("restarting what has started before the successors %s: %s", began, human.Names(workloads(old), 10))
 		if err = client.Restart(ctx, old); err == nil {
-			old, err = client.CallersBefore(ctx, since)
+			old, err = client.CallersBefore(ctx, latest)
 		}
 	}
 	if err != nil || old == nil || s.Force {
 		return err
 	}
-	err = fmt.Errorf("these pods have started before the successors signed, and may know only what signed before:\n  %s", joinLines(workloads(old)))
+	err = fmt.Errorf("these pods have started before the successors %s, and may know only what signed before:\n  %s", began, joinLines(workloads(old)))
 	return fault.Advise(err, "the cluster works as it is. Restart them, by hand or with --restart-workloads, and run the same command again; --force goes on without")
+}
+
+// mayForgetBundles refuses to end the trust in an authority by which API servers believe webhooks and others that they call.
+func (s *site) mayForgetBundles(ctx context.Context, client *kube.Client) error {
+	signer, err := s.cluster.Certs.CA(pki.Kubernetes)
+	if err != nil {
+		return err
+	}
+	trusted, err := s.cluster.Certs.Trust(pki.Kubernetes)
+	if err != nil {
+		return err
+	}
+	objects, err := client.Trusting(ctx, trusted, signer.X509)
+	if err != nil || objects == nil {
+		return err
+	}
+	err = fmt.Errorf("the caBundle of these has only what signed before, so that API servers believe what they call only with a certificate of that:\n  %s", joinLines(objects))
+	return fault.Advise(err, "give those programs new certificates, and add the new authority to caBundle (kubectl get configmap kube-root-ca.crt has it); then run the same command again; --force goes on without")
 }
 
 func workloads(all []kube.Workload) (names []string) {

@@ -3,9 +3,17 @@ package app_test
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
 	"fmt"
 	"maps"
+	"math/big"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -78,7 +86,7 @@ func TestRenew(t *testing.T) {
 
 // TestRotate exchanges all authorities at once, phase by phase.
 func TestRotate(t *testing.T) {
-	for _, name := range []string{"row1", "row2", "row7", "row9"} {
+	for _, name := range []string{"row1", "row2", "row7", "row9", "registry"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(t *testing.T) {
@@ -206,6 +214,114 @@ func TestDropRefused(t *testing.T) {
 			t.Errorf("drop before add: %v", err)
 		}
 	})
+}
+
+// TestDropRefusedByBundles keeps a former authority as long as API servers believe webhooks and others by it alone.
+func TestDropRefusedByBundles(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, row(t, "row1"), "")
+		_, err := w.attempt(t.Context()).create()
+		w.must(err)
+		authority := filepath.Join(w.dir, "row1", "certs", "kubernetes", "ca.crt")
+		bundle := func() string {
+			text, err := os.ReadFile(authority)
+			w.must(err)
+			return base64.StdEncoding.EncodeToString(text)
+		}
+		put := func(apiVersion, kind, name string, more map[string]any) {
+			o := map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name}}
+			maps.Copy(o, more)
+			w.api.Put(&unstructured.Unstructured{Object: o})
+		}
+		hook := func(bundle string) map[string]any {
+			return map[string]any{"webhooks": []any{map[string]any{"name": "a.example.com", "failurePolicy": "Ignore", "clientConfig": map[string]any{"url": "https://192.0.2.9", "caBundle": bundle}}}}
+		}
+		was := bundle()
+		put("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "ours", hook(was))
+		put("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "rubbish", hook("cnViYmlzaA=="))
+		put("apiregistration.k8s.io/v1", "APIService", "v1.example.com", map[string]any{"spec": map[string]any{"group": "example.com", "version": "v1", "caBundle": was}})
+		rot := app.Rotation{Authorities: []pki.CA{pki.Kubernetes}}
+		err = w.rotate(rot)
+		if err == nil || !strings.Contains(err.Error(), "ValidatingWebhookConfiguration ours\n") || !strings.Contains(err.Error(), "APIService v1.example.com") || strings.Contains(err.Error(), "rubbish") {
+			t.Fatalf("bundles from before: %v", err)
+		}
+		w.settled()
+		put("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "ours", hook(bundle()))
+		put("apiregistration.k8s.io/v1", "APIService", "v1.example.com", map[string]any{"spec": map[string]any{"group": "example.com", "version": "v1", "insecureSkipTLSVerify": true}})
+		w.must(w.rotate(rot))
+
+		a := w.attempt(t.Context())
+		gone, err := a.App.DestroyFormerKeys(a.ctx, a.Request, a.Observer)
+		w.must(err)
+		if len(gone) != 2 || !strings.Contains(gone[0], "/kubernetes/ca-old-") || !strings.HasSuffix(gone[1], ".key") {
+			t.Errorf("destroyed: %q", gone)
+		}
+		if left, err := a.App.FormerKeys(a.Request, a.Observer); err != nil || left != nil {
+			t.Errorf("left: %q, %v", left, err)
+		}
+		w.settled()
+	})
+}
+
+// TestGivenAuthority makes a cluster whose authority of Kubernetes is the user's, and exchanges that for another one of theirs.
+func TestGivenAuthority(t *testing.T) {
+	for _, name := range []string{"row1", "row2"} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t, row(t, name), "")
+				theirs := func(name string) *pki.Pair { // it may sign no other authority
+					key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+					w.must(err)
+					template := &x509.Certificate{
+						SerialNumber: big.NewInt(77), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(9000 * time.Hour),
+						BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
+					}
+					der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+					w.must(err)
+					private, err := x509.MarshalPKCS8PrivateKey(key)
+					w.must(err)
+					is, err := pki.GivenAuthority(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), time.Now())
+					w.must(err)
+					return is
+				}
+				use := func(given *pki.Pair) error {
+					a := w.attempt(t.Context())
+					return a.App.UseAuthority(a.ctx, a.Request, a.Observer, pki.Kubernetes, given)
+				}
+				first, second := theirs("first"), theirs("second")
+				w.must(use(first))
+				_, err := w.attempt(t.Context()).create()
+				w.must(err)
+				w.settled()
+				signed := func(by *pki.Pair) {
+					t.Helper()
+					text, _ := w.hosts["node1"].Get("/etc/kubernetes/pki/apiserver.crt")
+					certs, err := certutil.ParseCertsPEM([]byte(text))
+					w.must(err)
+					if err := certs[0].CheckSignatureFrom(by.X509); err != nil {
+						t.Error(err)
+					}
+				}
+				signed(first)
+				if err := use(second); fault.ExitCode(err) != fault.ExitUsage || !strings.Contains(fault.Advice(err), "kubexm certs rotate-ca kubernetes --cert") {
+					t.Errorf("another one for a cluster that is there: %v", err)
+				}
+				w.callers()
+				rot := app.Rotation{Authorities: []pki.CA{pki.Kubernetes}, Given: second}
+				if err := w.rotate(rot); err == nil || !strings.Contains(err.Error(), "before the successors were trusted") || !strings.Contains(err.Error(), "Pod default/lone") {
+					t.Errorf("nothing vouches for the successor, and pods do not know it: %v", err)
+				}
+				signed(first)
+				w.settled()
+				w.deleteObject("Pod", "lone")
+				rot.Restart = true
+				w.must(w.rotate(rot))
+				signed(second)
+				w.settled()
+				w.verified()
+			})
+		})
+	}
 }
 
 // callers are a Deployment with a pod, which is replaced when that is restarted, and a pod that nothing replaces. Both have an account.

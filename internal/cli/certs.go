@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -20,7 +21,7 @@ import (
 
 func (p *program) certsCommand() *cobra.Command {
 	cmd := p.group("certs", "Look at the certificates of a cluster, renew them, and rotate its authorities",
-		p.certsCheckCommand(), p.certsRenewCommand(), p.certsRotateCommand())
+		p.certsCheckCommand(), p.certsRenewCommand(), p.certsRotateCommand(), p.certsDestroyCommand(), p.certsUseCommand())
 	cmd.GroupID = groupCluster
 	return cmd
 }
@@ -156,6 +157,105 @@ started before swap are listed. --restart-workloads restarts what they belong to
 	})
 }
 
+// givenFlags adds flags with an authority of the user's. What they return is nil where none is given.
+func givenFlags(cmd *cobra.Command, what string) func() (*pki.Pair, error) {
+	cert := cmd.Flags().String("cert", "", "`file` with the certificate (PEM) "+what)
+	key := cmd.Flags().String("key", "", "`file` with its key (PEM, without a passphrase)")
+	for _, name := range []string{"cert", "key"} {
+		_ = cmd.MarkFlagFilename(name)
+	}
+	return func() (*pki.Pair, error) {
+		if *cert == "" && *key == "" {
+			return nil, nil //nolint:nilnil // there is none
+		}
+		if *cert == "" || *key == "" {
+			return nil, usage(errors.New("--cert and --key go together"))
+		}
+		c, err1 := os.ReadFile(*cert)
+		k, err2 := os.ReadFile(*key)
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, usage(err)
+		}
+		return pki.GivenAuthority(c, k, time.Now())
+	}
+}
+
+func (p *program) certsUseCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "use-ca AUTHORITY --cert FILE --key FILE", Short: "Let a cluster that is not made yet have an authority of yours",
+		Long: `Let an authority of yours, which may be an intermediate of another one, sign the certificates of a
+cluster that is not made yet. AUTHORITY is one of ` + strings.Join(authorities(), ", ") + `;
+those that are not given are made by kubexm. Each needs a key of its own.
+
+The cluster trusts this authority alone, and not what has signed it: else everything with a
+certificate of that could call the API. A cluster that is there gets another authority by
+kubexm certs rotate-ca AUTHORITY --cert FILE --key FILE.`,
+		Example: "  kubexm certs use-ca kubernetes --cert kubernetes-ca.pem --key kubernetes-ca-key.pem --name prod",
+		Args:    cobra.MaximumNArgs(1), ValidArgs: authorities(), PreRunE: p.chosen,
+	}
+	given := givenFlags(cmd, "of the authority")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		all, err := chosenAuthorities(args, authorities())
+		if err == nil && len(all) == 0 {
+			err = usage(fault.Advise(errors.New("no authority is named"), "known are "+strings.Join(authorities(), ", ")))
+		}
+		var pair *pki.Pair
+		if err == nil {
+			pair, err = given()
+		}
+		if err == nil && pair == nil {
+			err = usage(errors.New("give the files of the authority: --cert FILE --key FILE"))
+		}
+		if err != nil {
+			return err
+		}
+		return p.app.UseAuthority(cmd.Context(), p.request, p.observer(), all[0], pair)
+	}
+	return cmd
+}
+
+func (p *program) certsDestroyCommand() *cobra.Command {
+	cmd := p.ofCluster(&cobra.Command{
+		Use: "destroy-old", Short: "Destroy the keys of authorities that were exchanged",
+		Long: `Remove the keys and certificates of authorities that kubexm certs rotate-ca has exchanged, and of
+former keys of service accounts, from this machine. The cluster does not need them. Backups
+that were taken before still have them.
+
+It asks for confirmation on a terminal; elsewhere --yes is needed.`,
+		Example: "  kubexm certs destroy-old --name prod",
+	})
+	cmd.Flags().BoolVarP(&p.yes, "yes", "y", false, "do not ask")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		files, err := p.app.FormerKeys(p.request, p.observer())
+		if err != nil {
+			return err
+		}
+		if len(files) == 0 {
+			fmt.Fprintln(p.err, "there are none")
+			return nil
+		}
+		if !p.yes {
+			if err := p.mayAsk("destroying keys"); err != nil {
+				return err
+			}
+			_, conf, err := p.app.Config(p.request, p.observer())
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(p.err, "This destroys:\n  %s\n", strings.Join(files, "\n  "))
+			if err := p.typeName(cmd.Context(), conf.Metadata.Name); err != nil {
+				return err
+			}
+		}
+		gone, err := p.app.DestroyFormerKeys(cmd.Context(), p.request, p.observer())
+		for _, f := range gone {
+			fmt.Fprintf(p.out, "destroyed %s\n", f)
+		}
+		return err
+	}
+	return cmd
+}
+
 // rotates lets a command exchange authorities.
 func (p *program) rotates(cmd *cobra.Command, of func(args []string) ([]pki.CA, error)) *cobra.Command {
 	format := p.createFlags(cmd)
@@ -166,9 +266,16 @@ func (p *program) rotates(cmd *cobra.Command, of func(args []string) ([]pki.CA, 
 	cmd.Flags().DurationVar(&rot.Soak, "soak", 0, "how long to wait between two phases")
 	cmd.Flags().BoolVar(&rot.Restart, "restart-workloads", false, "restart workloads with pods that may not know the successors, before the former ones are dropped")
 	cmd.Flags().BoolVar(&p.request.Force, "force", false, "drop although pods may not know the successors")
+	given := givenFlags(cmd, "of the successor, instead of one that kubexm makes")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var err error
-		if rot.Authorities, err = of(args); err != nil {
+		if rot.Authorities, err = of(args); err == nil {
+			rot.Given, err = given()
+		}
+		if err == nil && rot.Given != nil && (len(rot.Authorities) != 1 || rot.Authorities[0] == pki.ServiceAccounts) {
+			err = usage(errors.New("--cert and --key are for one authority"))
+		}
+		if err != nil {
 			return err
 		}
 		rot.Phase = phase.value

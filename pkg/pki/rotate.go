@@ -2,7 +2,7 @@ package pki
 
 import (
 	"bytes"
-	"crypto"
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"io/fs"
@@ -112,7 +112,10 @@ func (s *Store) optional(path string) ([]byte, error) {
 }
 
 // Add makes the successor of an authority, which is trusted from then on, too.
-func (s *Store) Add(ca CA) error {
+func (s *Store) Add(ca CA) error { return s.AddGiven(ca, nil) }
+
+// AddGiven is Add with a successor of the user's; nil: a new one.
+func (s *Store) AddGiven(ca CA, given *Pair) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.settle(ca); err != nil {
@@ -126,28 +129,57 @@ func (s *Store) Add(ca CA) error {
 	if err != nil {
 		return err
 	}
-	key, keyPEM, err := s.key(ca, nextName, newKey)
-	if err != nil {
+	next := given
+	if given == nil {
+		key, keyPEM, err := s.key(ca, nextName, newKey)
+		if err != nil {
+			return err
+		}
+		if next, err = s.selfSigned(ca, key, keyPEM); err != nil {
+			return err
+		}
+	} else if err := cmp.Or(s.apart(given), s.write(s.path(ca, nextName+".key"), []byte(given.Key.Reveal()), "")); err != nil {
 		return err
 	}
-	next, err := s.selfSigned(ca, key, keyPEM)
-	if err != nil {
-		return err
+	if bridges(old) {
+		cross, err := s.crossSigned(ca, old, next)
+		if err == nil {
+			err = s.write(s.path(ca, crossFile), cross.Cert, "")
+		}
+		if err != nil {
+			return err
+		}
 	}
-	cross, err := s.crossSigned(ca, old, key, keyPEM)
-	if err != nil {
-		return err
+	return s.write(s.path(ca, nextName+".crt"), next.Cert, "")
+}
+
+// bridges reports whether an authority may sign another one, which one of the user's may not be allowed to (pathLenConstraint).
+func bridges(authority *Pair) bool { return authority.X509.MaxPathLen != 0 }
+
+// Bridged reports whether who knows an authority alone believes what its successor signs. The authority has not been swapped yet.
+func (s *Store) Bridged(ca CA) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ca == ServiceAccounts { // API servers verify tokens
+		return true, nil
 	}
-	return errors.Join(s.write(s.path(ca, crossFile), cross.Cert, ""), s.write(s.path(ca, nextName+".crt"), next.Cert, ""))
+	is, err := s.existing(ca)
+	return err == nil && bridges(is), err
+}
+
+// AddedAt is when the successor of an authority came to be trusted, at the earliest.
+func (s *Store) AddedAt(ca CA) (time.Time, error) {
+	return s.writtenAt(ca, func(f files) string { return f.next })
 }
 
 // crossSigned is a certificate of the key of an authority's successor that the authority itself has signed.
-func (s *Store) crossSigned(ca CA, old *Pair, key crypto.Signer, keyPEM []byte) (*Pair, error) {
+func (s *Store) crossSigned(ca CA, old, next *Pair) (*Pair, error) {
 	template := s.authorityTemplate(ca)
+	template.RawSubject, template.SubjectKeyId = next.X509.RawSubject, next.X509.SubjectKeyId
 	if template.NotAfter.After(old.X509.NotAfter) {
 		template.NotAfter = old.X509.NotAfter
 	}
-	return sign(template, old, key, keyPEM)
+	return sign(template, old, next.signer, []byte(next.Key.Reveal()))
 }
 
 // Swap lets the successor of an authority sign. The former one is trusted as long as Drop has not ended that. Its files are written in an order in which each
@@ -200,8 +232,12 @@ func (s *Store) Drop(ca CA) error {
 
 // SwappedAt is when the successor of an authority began to sign: whatever has started since trusts both.
 func (s *Store) SwappedAt(ca CA) (time.Time, error) {
+	return s.writtenAt(ca, func(f files) string { return f.former })
+}
+
+func (s *Store) writtenAt(ca CA, name func(files) string) (time.Time, error) {
 	dir, of := filesOf(ca)
-	info, err := os.Stat(s.path(dir, of.former+".key"))
+	info, err := os.Stat(s.path(dir, name(of)+".key"))
 	if err != nil {
 		return time.Time{}, err
 	}

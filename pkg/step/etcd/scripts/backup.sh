@@ -2,12 +2,13 @@
 # Takes a snapshot of the member of etcd of a host. Inputs, beside those of member.sh: D, the directory of its data; B, that of the snapshots; KEEP, how many stay.
 
 backup() {
-	mkdir -p -m 755 "$B"
+	umask 022
+	mkdir -p "$B"
 	umask 077
 	part=$D/kubexm-snapshot.part at=$(date -u +%Y%m%dT%H%M%SZ)
 	trap 'ended $?' EXIT
 	rm -f "$part"* "$B"/.*.part
-	need=$(($(stat -c %s "$D/member/snap/db") / 1024 * 5 / 4 + 65536))
+	need=$(($(stat -c %s "$D/member/snap/db") * 5 / 4096 + 65536))
 	for d in "$D" "$B"; do # etcd must not run out of space by it
 		free=$(df -Pk "$d" | { read -r _; read -r _ _ _ f _; echo "$f"; })
 		if [ "$free" -lt $need ]; then echo "$d has $free KiB free, and a snapshot of etcd needs $need KiB" >&2; exit 1; fi
