@@ -37,7 +37,16 @@ const (
 // restoration is one that has begun.
 type restoration struct {
 	cluster.Restore
-	Data bool // etcd has it, in place
+	From string `json:",omitempty"` // the host whose member's data it is; empty: of a backup
+	Data bool   // etcd has it, in place
+}
+
+// what names it.
+func (r *restoration) what() string {
+	if r.From != "" {
+		return "a recovery of etcd from " + r.From
+	}
+	return "a restore of the backup of " + r.Taken.Local().Format(time.DateTime)
 }
 
 // dir is where its backup is unpacked, in the cluster's directory.
@@ -49,6 +58,7 @@ func (r *restoration) dir() string {
 type Restoring struct {
 	Cluster string    `json:"cluster"`
 	Taken   time.Time `json:"taken"`
+	From    string    `json:"from,omitempty"` // the host whose member of etcd has the data; empty: it is that of a backup
 	Hosts   []string  `json:"hosts"`
 }
 
@@ -69,12 +79,17 @@ func (a *App) Restore(ctx context.Context, r Request, o Observer, source string,
 	if err != nil {
 		return nil, err
 	}
+	return a.endRestore(ctx, r, o, m.Cluster, rest)
+}
+
+// endRestore brings the rest of a cluster about whose etcd has its data, or begins with it.
+func (a *App) endRestore(ctx context.Context, r Request, o Observer, name string, rest *restoration) (*Result, error) {
 	r.restore = &rest.Restore
 	res, err := a.create(ctx, r, o, false)
 	if err != nil {
 		return res, fault.AdviseMore(err, "then run the same command again")
 	}
-	dir := filepath.Join(a.Workdir, m.Cluster)
+	dir := filepath.Join(a.Workdir, name)
 	if err := errors.Join(os.RemoveAll(filepath.Join(dir, restoreDir)), os.Remove(filepath.Join(dir, restoreNote))); err != nil {
 		return res, fmt.Errorf("removing what a restore needs: %w", err)
 	}
@@ -134,12 +149,26 @@ func (a *App) restoreData(ctx context.Context, r Request, o Observer, source str
 			err = errors.Join(err, os.RemoveAll(filepath.Join(w.dir, rest.dir())))
 		}
 	}()
+	s, err := w.reachRestored(ctx, rest, m)
+	if err != nil {
+		return nil, err
+	}
+	if rest.ID == "" {
+		if err := s.beginRestore(ctx, rest, m); err != nil {
+			return nil, err
+		}
+	}
+	return rest, s.bringData(ctx, rest)
+}
+
+// reachRestored connects to the machines that a cluster is restored on.
+func (w *work) reachRestored(ctx context.Context, rest *restoration, m *backup.Manifest) (*site, error) {
 	w.restore = &rest.Restore
 	src, err := w.resolveSource(ctx, w.config)
 	if err != nil {
 		return nil, err
 	}
-	s, err := w.alone(ctx, func() (*site, error) {
+	return w.alone(ctx, func() (*site, error) {
 		s, failed, err := w.reach(ctx, true, src)
 		if err == nil {
 			failed, err = s.leaveOut(failed)
@@ -150,26 +179,22 @@ func (a *App) restoreData(ctx context.Context, r Request, o Observer, source str
 		}
 		return s, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	if rest.ID == "" {
-		if err := s.beginRestore(ctx, rest, m); err != nil {
-			return nil, err
-		}
-	}
+}
+
+// bringData gives etcd its data where the machines have the cluster.
+func (s *site) bringData(ctx context.Context, rest *restoration) error {
 	if !rest.InPlace || rest.Data {
-		return rest, nil
+		return nil
 	}
 	graph, err := planned(s.cluster, pipeline.Restore)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if _, err := s.run(ctx, restorePipe, graph); err != nil {
-		return nil, fault.AdviseMore(err, "the cluster is down until its restore has ended: run the same command again")
+		return fault.AdviseMore(err, "the cluster is down until its restore has ended: run the same command again")
 	}
 	rest.Data = true
-	return rest, w.note(rest)
+	return s.note(rest)
 }
 
 // unpack brings what a restore needs into the cluster's directory, once it was read whole. One that has begun with the same backup goes on.
@@ -238,7 +263,7 @@ func (s *site) beginRestore(ctx context.Context, rest *restoration, m *backup.Ma
 		if s.MayRestore == nil {
 			return errUnasked
 		}
-		if err := s.MayRestore(ctx, Restoring{m.Cluster, m.Taken, s.cluster.All()}); err != nil {
+		if err := s.MayRestore(ctx, Restoring{m.Cluster, m.Taken, rest.From, s.cluster.All()}); err != nil {
 			return err
 		}
 	}
@@ -345,7 +370,11 @@ func (w *work) checkRestored() error {
 	if rest == nil || err != nil || w.restore != nil {
 		return err
 	}
-	err = fmt.Errorf("a restore of the backup of %s has begun, and has not ended", rest.Taken.Local().Format(time.DateTime))
-	out := "run it again to its end: kubexm restore; or, where it has not touched a machine yet, or only the configuration is to follow, give it up: rm "
+	err = fmt.Errorf("%s has begun, and has not ended", rest.what())
+	again := "kubexm restore"
+	if rest.From != "" {
+		again = "kubexm etcd recover --from " + rest.From
+	}
+	out := "run it again to its end: " + again + "; or, where it has not touched a machine yet, or only the configuration is to follow, give it up: rm "
 	return fault.Exit(fault.Advise(err, out+runner.Quote(filepath.Join(w.dir, restoreNote))), fault.ExitUsage)
 }

@@ -363,6 +363,11 @@ func (p *program) mayRestore(ctx context.Context, what app.Restoring) error {
 	if err := p.mayAsk("restoring cluster " + what.Cluster); err != nil {
 		return err
 	}
+	if what.From != "" {
+		fmt.Fprintf(p.err, "All members of etcd of cluster %s begin anew with what %s has, on %s. What other members have beyond that is lost, and the cluster is down meanwhile.\n",
+			what.Cluster, what.From, human.Names(what.Hosts, 10))
+		return p.typeName(ctx, what.Cluster)
+	}
 	fmt.Fprintf(p.err, "Cluster %s goes back to %s on %s. All changes since then are lost, and it is down meanwhile.\n", what.Cluster, what.Taken.Local().Format(time.DateTime), human.Names(what.Hosts, 10))
 	return p.typeName(ctx, what.Cluster)
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -15,7 +16,7 @@ import (
 )
 
 func (p *program) etcdCommand() *cobra.Command {
-	cmd := p.group("etcd", "Look at the etcd of a cluster, and defragment it", p.etcdStatusCommand(), p.etcdDefragCommand())
+	cmd := p.group("etcd", "Look at the etcd of a cluster, defragment it, recover it", p.etcdStatusCommand(), p.etcdDefragCommand(), p.etcdRecoverCommand())
 	cmd.GroupID = groupCluster
 	return cmd
 }
@@ -94,5 +95,40 @@ health, and the alarm is taken back, if that has made space.`,
 	})
 	format := p.runFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return p.operate(cmd, format.value, p.app.Defragment) }
+	return cmd
+}
+
+func (p *program) etcdRecoverCommand() *cobra.Command {
+	cmd := p.ofCluster(&cobra.Command{
+		Use: "recover --from HOST", Short: "Let an etcd that has lost its majority go on with what one member has",
+		Long: `Let an etcd that has lost its majority for good go on with what the member of one host has: its
+data is copied to all members of the configuration, which begin anew with it, as kubexm restore
+does with that of a backup. What they had is kept beside it. Choose the member that was in
+touch with the others last: what only others had is lost. With a backup that is new enough
+kubexm restore loses no more.
+
+Take machines that are lost out of the configuration first, and add them, or others, when the
+cluster is back. A recovery that was interrupted goes on when it is run again; until it has
+ended, nothing else is done to the cluster.
+
+It asks for confirmation on a terminal; elsewhere --yes is needed.`,
+		Example: "  kubexm etcd recover --from node2 --name prod --force",
+	})
+	from := cmd.Flags().String("from", "", "`host` whose member has the data")
+	complete(cmd, "from", p.hostNames)
+	cmd.Flags().BoolVar(&p.request.Force, "force", false, "although etcd has a leader; and give up hosts that were taken out of the configuration and are off")
+	cmd.Flags().BoolVarP(&p.yes, "yes", "y", false, "do not ask before the cluster loses changes")
+	p.skipFlag(cmd)
+	p.missingFlag(cmd)
+	format := p.workFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *from == "" {
+			return usage(fault.Advise(errors.New("it is not said whose member has the data"), "see what they have: kubexm etcd status; and give --from HOST"))
+		}
+		return p.operate(cmd, format.value, func(ctx context.Context, r app.Request, o app.Observer) (*app.Result, error) {
+			o.MayRestore = p.mayRestore
+			return p.app.RecoverEtcd(ctx, r, o, *from)
+		})
+	}
 	return cmd
 }

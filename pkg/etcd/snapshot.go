@@ -107,6 +107,18 @@ func (c *Client) Snapshot(ctx context.Context, path string) (size int64, err err
 	return size, nil
 }
 
+// Salvage writes the database of a member that does not run to a file, as a snapshot: copy copies it. The file is there only when that was done.
+func Salvage(path string, copy func(io.Writer) error) error {
+	return durable.Fill(path, func(f *os.File) error {
+		sum := sha256.New()
+		if err := copy(io.MultiWriter(f, sum)); err != nil {
+			return err
+		}
+		_, err := f.Write(sum.Sum(nil))
+		return err
+	})
+}
+
 // Whole checks a file that Snapshot has written.
 func Whole(path string) error {
 	f, err := os.Open(path)

@@ -159,6 +159,12 @@ func disaster(t *testing.T, row, becomes int) {
 	if t.Failed() {
 		return
 	}
+	if len(c.masters()) > 2 {
+		t.Run("majority", func(t *testing.T) { c.majority(t, objects) })
+	}
+	if t.Failed() {
+		return
+	}
 	t.Run("disaster", func(t *testing.T) {
 		defer timed(t)()
 		for _, n := range the.nodes {
@@ -175,6 +181,46 @@ func disaster(t *testing.T, row, becomes int) {
 		c.create(t).ok(t) // which nothing stands against any more
 		c.run(t, "status", "--verify").ok(t)
 	})
+}
+
+// majority burns all masters but one, goes on with what that has, and then with new machines in the place of the others.
+func (c *cluster) majority(t *testing.T, objects int) {
+	defer timed(t)()
+	masters := c.masters()
+	lost, left := masters[:len(masters)-1], masters[len(masters)-1]
+	c.fill(t, "late", 100)
+	for _, n := range lost {
+		must(t, the.bed.Burn(t.Context(), n))
+	}
+	whole, err := os.ReadFile(c.file)
+	must(t, err)
+	c.change(t, func(spec map[string]any) { spec["hosts"] = spec["hosts"].([]any)[len(lost):] })
+	c.run(t, "apply", "--yes", "--force").fails(t, fault.ExitFailed, "etcd")
+	o := c.killedOnce(t, 8*time.Second, "etcd", "recover", "--from", left.Name, "--force", "--yes", "-o", "json")
+	t.Logf("%d of %d members lost: back in %.0f s", len(lost), len(masters), o.took.Seconds())
+	there := func() {
+		t.Helper()
+		list, err := c.client(t).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
+		must(t, err)
+		n := 0
+		for _, o := range list.Items {
+			if strings.HasPrefix(o.Name, "before-") || strings.HasPrefix(o.Name, "late-") {
+				n++
+			}
+		}
+		if n != objects+100 {
+			t.Errorf("%d of %d objects are there", n, objects+100)
+		}
+	}
+	there()
+	for _, n := range lost {
+		must(t, the.bed.Start(t.Context(), n))
+	}
+	must(t, os.WriteFile(c.file, whole, 0o600))
+	o = c.run(t, "apply", "--yes", "-o", "json").ok(t)
+	t.Logf("%d masters again in %.0f s", len(masters), o.took.Seconds())
+	there()
+	c.run(t, "status", "--verify").ok(t)
 }
 
 // images gives nodes what the guests run.
@@ -248,7 +294,7 @@ func (c *cluster) killedOnce(t *testing.T, longest time.Duration, args ...string
 	timer.Stop()
 	if o.code == 128+int(syscall.SIGKILL) {
 		t.Logf("killed after %.1f s", o.took.Seconds())
-		c.create(t).fails(t, fault.ExitUsage, "a restore of the backup of")
+		c.create(t).fails(t, fault.ExitUsage, "has begun, and has not ended")
 		o = c.run(t, args...)
 	} else {
 		t.Logf("it was not killed: it had ended after %.1f s", o.took.Seconds())
