@@ -78,6 +78,10 @@ e2e-certs: deps ## real clusters whose certificates are renewed, and whose autho
 e2e-backup: deps ## real clusters that are backed up, brought back, and made again on new machines after all were lost (WAY=ROW-ROW: one of 1-1, 9-1, 1-9, 7-7, 2-18)
 	E2E_BACKUP=$(WAY) $(GO) test -tags e2e -count=1 -timeout 90m -v -run '^TestBackups$$' ./test/e2e
 
+.PHONY: e2e-large
+e2e-large: deps ## a backup of an etcd with much data, its drill and its restore: seconds, memory, answers of the API meanwhile (SIZE=MEGABYTES)
+	E2E_LARGE=$(or $(SIZE),1024) $(GO) test -tags e2e -count=1 -timeout 90m -v -run '^TestLargeBackup$$' ./test/e2e
+
 .PHONY: e2e-system
 e2e-system: deps ## real clusters whose operating systems are upgraded, and whose machines restart (ROW=N: one of 1, 7, 9, 21)
 	E2E_SYSTEM=$(ROW) $(GO) test -tags e2e -count=1 -timeout 90m -v -run '^TestSystem$$' ./test/e2e
