@@ -76,8 +76,8 @@ func s3(t *testing.T) map[string]any {
 	}
 }
 
-// watchers is within what time clients that watch the API, like the DNS server, ask again after it was away: they wait longer each time, up to half a minute (client-go's reflector).
-const watchers = 40 * time.Second
+// watchers is within what time clients that watch the API, like the DNS server, ask again after it was away: they wait longer each time, up to half a minute, and as much again by chance (client-go's reflector).
+const watchers = 65 * time.Second
 
 // care has systemd run what it does at night.
 func (c *cluster) care(t *testing.T) {
