@@ -93,7 +93,7 @@ func Write(w io.Writer, recipients []Recipient, m Manifest, entries ...Entry) (e
 		}
 		w, ends = sealed, append(ends, sealed)
 	}
-	packed, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1))
+	packed, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(1<<20), zstd.WithLowerEncoderMem(true))
 	if err != nil {
 		return err
 	}
