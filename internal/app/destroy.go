@@ -3,23 +3,34 @@ package app
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
+	"regexp"
 )
 
+// formerKey matches what pki.Store.Drop keeps.
+var formerKey = regexp.MustCompile(`^(ca|sa)-old-\d{8}T\d{6}Z\.(key|crt)$`)
+
 // FormerKeys lists the keys and certificates of authorities that rotations have replaced, on the control machine. Nothing is changed.
-func (a *App) FormerKeys(r Request, o Observer) ([]string, error) {
-	s, err := a.open(context.Background(), r, o)
+func (a *App) FormerKeys(ctx context.Context, r Request, o Observer) ([]string, error) {
+	s, err := a.open(ctx, r, o)
 	if err != nil {
 		return nil, err
 	}
 	return s.formerKeys()
 }
 
-func (s *session) formerKeys() ([]string, error) {
-	all, err := filepath.Glob(filepath.Join(s.dir, "certs", "*", "*-old-*.*"))
-	slices.Sort(all)
+func (s *session) formerKeys() (all []string, err error) {
+	err = filepath.WalkDir(filepath.Join(s.dir, "certs"), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && formerKey.MatchString(d.Name()) {
+			all = append(all, path)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return err
+	})
 	return all, err
 }
 

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/backup"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/connector"
@@ -49,6 +48,8 @@ func (a *App) salvage(ctx context.Context, r Request, o Observer, host string) (
 		return nil, "", err
 	case rest == nil:
 		rest = &restoration{From: host}
+	case rest.From != "" && rest.SHA256 == "": // nothing was taken from another one
+		rest.From = host
 	case rest.From != host:
 		return nil, "", fault.Exit(fmt.Errorf("%s has begun, and has not ended: run that again", rest.what()), fault.ExitUsage)
 	}
@@ -85,16 +86,19 @@ func (w *work) salvageable(ctx context.Context, rest *restoration) (*site, *back
 	if err != nil {
 		return nil, nil, err
 	}
-	if !slices.Contains(s.cluster.Hosts(v1alpha1.RoleMaster, v1alpha1.RoleEtcd), rest.From) || s.hosts[rest.From] == nil {
+	if !slices.Contains(s.cluster.Etcd(), rest.From) || s.hosts[rest.From] == nil {
 		return nil, nil, fault.Exit(fmt.Errorf("%s has no member of etcd, or cannot be reached", rest.From), fault.ExitUsage)
+	}
+	if _, err := s.hosts[rest.From].Sh(ctx, "test -s "+runner.Quote(s.database())); err != nil {
+		return nil, nil, fault.Exit(fmt.Errorf("%s has no data of etcd: there is no %s", rest.From, s.database()), fault.ExitUsage)
 	}
 	if here, err := s.inPlace(); err != nil || !here {
 		return nil, nil, cmp.Or(err, fault.Exit(errors.New("the machines do not have the cluster"), fault.ExitUsage))
 	}
 	s.observe(ctx)
-	if s.cluster.Observed.EtcdLeader() != "" && rest.ID == "" && !s.Force {
+	if s.cluster.Observed.EtcdLeader() != "" && rest.ID == "" {
 		err := errors.New("etcd has a leader, and so its majority: there is nothing to recover")
-		return nil, nil, fault.Exit(fault.Advise(err, "a member that is lost is replaced: kubexm status"+s.Which()+"; --force goes on all the same"), fault.ExitUsage)
+		return nil, nil, fault.Exit(fault.Advise(err, "a member that is lost is replaced (kubexm replace node); what is wrong: kubexm status"+s.Which()), fault.ExitUsage)
 	}
 	return s, &m, nil
 }
@@ -110,7 +114,7 @@ func (s *site) fetch(ctx context.Context, rest *restoration) error {
 	if err != nil {
 		return &HostError{rest.From, fmt.Errorf("stopping its control plane: %w", err)}
 	}
-	data := s.config.Spec.Etcd.DataDir + "/member/snap/db"
+	data := s.database()
 	step.Tell(ctx, "copying "+data)
 	err = etcd.Salvage(rest.Snapshot, func(to io.Writer) error {
 		return r.Stream(ctx, connector.Cmd{Line: "cat " + runner.Quote(data), Sudo: true, Stdout: to})
@@ -126,3 +130,6 @@ func (s *site) fetch(ctx context.Context, rest *restoration) error {
 	}
 	return s.note(rest)
 }
+
+// database is the file of a member of etcd with its data.
+func (s *site) database() string { return s.config.Spec.Etcd.DataDir + "/member/snap/db" }

@@ -52,6 +52,9 @@ func TestRecoverEtcd(t *testing.T) {
 					w.burn("node2")
 					w.hosts["node3"].Put("/var/lib/etcd/member/snap/db", data+strings.Repeat("\x00", 512-len(data)%512), 0o600)
 					w.configure(without(row(t, name), "node1", "node2"))
+					if err := w.recoverFrom("node4", true, 0); fault.ExitCode(err) != fault.ExitUsage || !strings.Contains(err.Error(), "node4 has no member of etcd") {
+						t.Errorf("from a worker: %v", err)
+					}
 					if killed > 0 && w.recoverFrom("node3", true, killed) == nil {
 						t.Log("it had ended before")
 					}

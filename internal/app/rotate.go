@@ -10,8 +10,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/kube"
+	"github.com/kubexm/kubexm/pkg/pipeline"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/step"
@@ -64,10 +66,13 @@ func (a *App) Renew(ctx context.Context, r Request, o Observer, what Renewed) (*
 		return nil, err
 	}
 	s.cluster.Certs.Renew = pki.Renewal{Before: began, Of: what.has}
-	if what.Within > 0 {
-		s.cluster.Certs.Renew.Until = began.Add(what.Within)
-	}
 	s.why = WhyCertificates
+	if what.Within > 0 {
+		s.cluster.Certs.Renew.Until = began.Add(min(what.Within, s.cluster.Certs.Validity/3)) // short ones are renewed no earlier than by an apply
+		if _, err := planned(s.cluster, pipeline.Apply); err != nil || len(s.cluster.Certs.Pending()) == 0 {
+			return nil, err // what ends is of hosts that left, or ends with its authority
+		}
+	}
 	return s.bring(ctx, renewPipe, nil, false)
 }
 
@@ -146,6 +151,9 @@ func (a *App) rotate(ctx context.Context, r Request, o Observer, rot Rotation, d
 	s.why = WhyCertificates
 	if last.Result != "ok" || last.Missing != nil { // all hosts are to be in one phase before the next one begins
 		w.notice("finishing what %s has left", last.ID)
+		for _, ca := range rot.Authorities {
+			done[ca] = done[ca] || s.cluster.Certs.DroppedSince(ca, last.Started) // it was the last phase
+		}
 		res, err := s.bring(ctx, rotatePipe, nil, false)
 		reached, unknown := s.reached(rot)
 		return res, !r.DryRun && !reached, errors.Join(err, unknown)
@@ -154,7 +162,10 @@ func (a *App) rotate(ctx context.Context, r Request, o Observer, rot Rotation, d
 	if err != nil || some == nil {
 		return &Result{Cluster: s.config.Metadata.Name}, false, err
 	}
-	if err := s.may(ctx, phase, rot, some); err != nil {
+	if heir, err := s.heir(rot, phase); err != nil || heir {
+		return &Result{Cluster: s.config.Metadata.Name}, false, err
+	}
+	if err := s.may(ctx, phase, rot, some, last); err != nil {
 		return nil, false, err
 	}
 	successor := func(s *pki.Store, ca pki.CA) error { return s.AddGiven(ca, rot.Given) }
@@ -175,6 +186,24 @@ func (a *App) rotate(ctx context.Context, r Request, o Observer, rot Rotation, d
 		}
 	}
 	return res, err == nil && !r.DryRun && rot.Phase == "", err
+}
+
+// heir reports whether the user's authority signs already, or is the one that will. Another successor than that is an error.
+func (s *site) heir(rot Rotation, phase string) (done bool, err error) {
+	if rot.Given == nil {
+		return false, nil
+	}
+	ca := rot.Authorities[0]
+	is, err := s.cluster.Certs.Heir(ca)
+	if err != nil {
+		return false, err
+	}
+	same := is.X509.Equal(rot.Given.X509)
+	if phase != add && !same {
+		err := fmt.Errorf("authority %s is on its way to another successor, %s, which ends on %s", ca, is.X509.Subject, is.X509.NotAfter.Format(time.DateOnly))
+		return false, fault.Exit(fault.Advise(err, "end that rotation first, without --cert and --key"), fault.ExitUsage)
+	}
+	return phase == add && same, nil
 }
 
 // The phases of a rotation.
@@ -251,14 +280,16 @@ func (s *site) signs(ca pki.CA) bool {
 
 // may refuses a phase in which something may not know any more who signs. Pods know the successors when they have started after these began to sign: until they are dropped, what
 // signed before vouches for them. Where that may not do so, pods must have started after they came to be trusted. With rot.Restart they are restarted.
-func (s *site) may(ctx context.Context, phase string, rot Rotation, some []pki.CA) error {
+func (s *site) may(ctx context.Context, phase string, rot Rotation, some []pki.CA, last store.Run) error {
 	if phase == add || s.DryRun {
 		return nil
 	}
 	since, began := (*pki.Store).SwappedAt, "signed"
-	if phase == swap {
-		since, began = (*pki.Store).AddedAt, "were trusted"
+	if phase == swap { // all machines have the successor since the end of the run before
+		since = func(*pki.Store, pki.CA) (time.Time, error) { return *last.Ended, nil }
+		began = "were trusted"
 	}
+	forced := s.Force && phase == cmp.Or(rot.Phase, drop) // who forces a drop has not said so of a swap
 	var latest time.Time
 	for _, ca := range some {
 		if ca != pki.Kubernetes && ca != pki.ServiceAccounts {
@@ -285,7 +316,7 @@ func (s *site) may(ctx context.Context, phase string, rot Rotation, some []pki.C
 	if err != nil {
 		return err
 	}
-	if phase == drop && slices.Contains(some, pki.Kubernetes) && !s.Force {
+	if phase == drop && slices.Contains(some, pki.Kubernetes) && !forced {
 		if err := s.mayForgetBundles(ctx, client); err != nil {
 			return err
 		}
@@ -297,7 +328,7 @@ func (s *site) may(ctx context.Context, phase string, rot Rotation, some []pki.C
 			old, err = client.CallersBefore(ctx, latest)
 		}
 	}
-	if err != nil || old == nil || s.Force {
+	if err != nil || old == nil || forced {
 		return err
 	}
 	err = fmt.Errorf("these pods have started before the successors %s, and may know only what signed before:\n  %s", began, joinLines(workloads(old)))
@@ -310,11 +341,11 @@ func (s *site) mayForgetBundles(ctx context.Context, client *kube.Client) error 
 	if err != nil {
 		return err
 	}
-	trusted, err := s.cluster.Certs.Trust(pki.Kubernetes)
-	if err != nil {
+	was, err := s.cluster.Certs.Former(pki.Kubernetes)
+	if err != nil || was == nil {
 		return err
 	}
-	objects, err := client.Trusting(ctx, trusted, signer.X509)
+	objects, err := client.Trusting(ctx, was, signer.X509)
 	if err != nil || objects == nil {
 		return err
 	}

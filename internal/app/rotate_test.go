@@ -250,13 +250,16 @@ func TestDropRefusedByBundles(t *testing.T) {
 		put("apiregistration.k8s.io/v1", "APIService", "v1.example.com", map[string]any{"spec": map[string]any{"group": "example.com", "version": "v1", "insecureSkipTLSVerify": true}})
 		w.must(w.rotate(rot))
 
+		named := filepath.Join(w.dir, "row1", "certs", "kubernetes", "kubelet-server-web-old-1.key") // of a host
+		w.must(os.WriteFile(named, nil, 0o600))
 		a := w.attempt(t.Context())
 		gone, err := a.App.DestroyFormerKeys(a.ctx, a.Request, a.Observer)
 		w.must(err)
 		if len(gone) != 2 || !strings.Contains(gone[0], "/kubernetes/ca-old-") || !strings.HasSuffix(gone[1], ".key") {
 			t.Errorf("destroyed: %q", gone)
 		}
-		if left, err := a.App.FormerKeys(a.Request, a.Observer); err != nil || left != nil {
+		w.must(os.Remove(named))
+		if left, err := a.App.FormerKeys(a.ctx, a.Request, a.Observer); err != nil || left != nil {
 			t.Errorf("left: %q, %v", left, err)
 		}
 		w.settled()
@@ -315,7 +318,15 @@ func TestGivenAuthority(t *testing.T) {
 				w.settled()
 				w.deleteObject("Pod", "lone")
 				rot.Restart = true
+				third := rot
+				third.Given = theirs("third")
+				if err := w.rotate(third); fault.ExitCode(err) != fault.ExitUsage || !strings.Contains(err.Error(), "on its way to another successor, CN=second") {
+					t.Errorf("another successor than the one that is trusted: %v", err)
+				}
 				w.must(w.rotate(rot))
+				signed(second)
+				w.settled()
+				w.must(w.rotate(rot)) // which it is already
 				signed(second)
 				w.settled()
 				w.verified()

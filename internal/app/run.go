@@ -292,6 +292,7 @@ func (a *App) Delete(ctx context.Context, r Request, o Observer) (*Result, error
 	if err != nil || r.DryRun {
 		return res, err
 	}
+	w.tellJobs(ctx)
 	left, err := w.left(failed)
 	if err == nil && len(left) > 0 && !r.Force {
 		err = fmt.Errorf("the cluster was not removed from %s: not reached, not in the configuration, or without kubexm's record; its keys are kept in %s", human.Names(left, 10), s.cluster.Certs.Dir)

@@ -44,13 +44,20 @@ var allJobs = []string{backupJob, drillJob, certsJob}
 // renewWithin is within how many days certificates end that are renewed by themselves.
 const renewWithin = "30"
 
+// jobUnit is the unit of a job, apart from those that hosts of a cluster have.
+func jobUnit(cluster, job string) string { return "kubexm-job-" + cluster + "-" + job }
+
 // jobs are those that the configuration asks for, and the names of all others.
 func (s *session) jobs() (jobs []Job, others []string) {
 	name, b := s.config.Metadata.Name, &s.config.Spec.Backup
 	add := func(job, when, what string, args ...string) {
-		unit := "kubexm-" + name + "-" + job
+		unit := jobUnit(name, job)
+		after := []string{"network-online.target"}
+		for _, j := range jobs { // each holds the lock of the cluster
+			after = append(after, j.timer.Name+".service")
+		}
 		jobs = append(jobs, Job{Name: job, When: when, Unit: unit + ".timer", args: args, timer: step.Timer{
-			Name: unit, Description: what + " of cluster " + name, Calendar: when, Settings: []string{"RandomizedDelaySec=10min", "Persistent=true"}, Timeout: "6h",
+			Name: unit, Description: what + " of cluster " + name, After: strings.Join(after, " "), Calendar: when, Settings: []string{"RandomizedDelaySec=10min", "Persistent=true"}, Timeout: "6h",
 		}})
 	}
 	if b.Schedule != "" {
@@ -78,7 +85,7 @@ func (a *App) Schedule(ctx context.Context, r Request, o Observer) ([]Job, error
 	}
 	jobs, others := s.jobs()
 	for _, job := range others {
-		jobs = append(jobs, Job{Name: job, Unit: "kubexm-" + s.config.Metadata.Name + "-" + job + ".timer"})
+		jobs = append(jobs, Job{Name: job, Unit: jobUnit(s.config.Metadata.Name, job) + ".timer"})
 	}
 	if err := a.ask(ctx, jobs); err != nil {
 		return nil, err
@@ -111,8 +118,8 @@ echo; systemctl show "$NAME.service" -p Result,ExecMainExitTimestamp`, nil)
 			return ""
 		}
 		j.Active, j.Next, j.Last = value(timer, "ActiveState") == "active", value(timer, "NextElapseUSecRealtime"), value(service, "ExecMainExitTimestamp")
-		if j.Last != "" {
-			j.Result = value(service, "Result")
+		if j.Result = value(service, "Result"); j.Last == "" && j.Result == "success" { // it never ran; one that could not be started has another result
+			j.Result = ""
 		}
 	}
 	return nil
@@ -130,6 +137,14 @@ func (s *session) failedJobs(ctx context.Context) (problems []string) {
 		}
 	}
 	return problems
+}
+
+// tellJobs says that this machine still has jobs for a cluster that is gone.
+func (s *session) tellJobs(ctx context.Context) {
+	jobs, _ := s.jobs()
+	if err := s.app.ask(ctx, jobs); err == nil && slices.ContainsFunc(jobs, func(j Job) bool { return j.Active }) {
+		s.notice("this machine still has timers for the cluster: kubexm schedule remove%s", s.Which())
+	}
 }
 
 // InstallSchedule lets systemd of this machine do the jobs of a cluster as the present user, in the present directory, and no others. environment is a file with variables of its environment; empty: none.
@@ -162,8 +177,11 @@ func (a *App) InstallSchedule(ctx context.Context, r Request, o Observer, progra
 	}
 	service := []string{"User=" + me.Username, "WorkingDirectory=" + strings.ReplaceAll(dir, "%", "%%")}
 	if environment != "" {
-		if environment, err = filepath.Abs(environment); err != nil {
-			return nil, err
+		if environment, err = filepath.Abs(environment); err == nil {
+			_, err = os.Stat(environment)
+		}
+		if err != nil {
+			return nil, fault.Exit(err, fault.ExitUsage)
 		}
 		service = append(service, "EnvironmentFile="+strings.ReplaceAll(environment, "%", "%%"))
 	}
@@ -181,7 +199,7 @@ func (s *session) schedule(jobs []Job, which []string, program string, service [
 		words := slices.Concat([]string{program}, j.args, which)
 		j.Command = runner.Quote(words...)
 		j.timer.Command, j.timer.Service = templates.Words(words...), service
-		check += "if command -v systemd-analyze >/dev/null; then systemd-analyze calendar " + runner.Quote(j.When) + " >/dev/null; fi\n"
+		check += step.CheckCalendar(j.When)
 		for _, f := range j.timer.Units() {
 			write += "printf %s " + runner.Quote(string(f.Content)) + " >" + runner.Quote(f.Path) + "\n"
 		}
@@ -205,9 +223,9 @@ func (a *App) RemoveSchedule(ctx context.Context, r Request, o Observer) error {
 // unschedule is a script that removes all jobs.
 func (s *session) unschedule() string {
 	var script strings.Builder
-	for _, name := range allJobs {
-		unit := runner.Quote("/etc/systemd/system/kubexm-" + s.config.Metadata.Name + "-" + name)
-		fmt.Fprintf(&script, "if [ -e %[1]s.timer ]; then systemctl -q disable --now kubexm-%[2]s-%[3]s.timer; fi\nrm -f %[1]s.timer %[1]s.service\n", unit, s.config.Metadata.Name, name)
+	for _, job := range allJobs {
+		unit := jobUnit(s.config.Metadata.Name, job)
+		fmt.Fprintf(&script, "f=/etc/systemd/system/%[1]s; if [ -e $f.timer ]; then systemctl -q disable --now %[1]s.timer; systemctl reset-failed %[1]s.service 2>/dev/null || true; fi; rm -f $f.timer $f.service\n", unit)
 	}
 	return script.String()
 }

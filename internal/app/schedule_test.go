@@ -24,7 +24,9 @@ func TestSchedule(t *testing.T) {
 		w.must(err)
 		public, _ := recoveryKey(t)
 		here := runnertest.Debian12("control")
-		here.Put("/etc/kubexm.env", "HTTPS_PROXY=http://proxy:3128\n", 0o600)
+		environment := filepath.Join(w.dir, "kubexm.env")
+		w.must(os.WriteFile(environment, []byte("HTTPS_PROXY=http://proxy:3128\n"), 0o600))
+		here.Put(environment, "HTTPS_PROXY=http://proxy:3128\n", 0o600)
 		before := here.Snapshot()
 		at := func() *attempt {
 			a := w.attempt(t.Context())
@@ -33,7 +35,7 @@ func TestSchedule(t *testing.T) {
 		}
 		install := func() ([]app.Job, error) {
 			a := at()
-			return a.App.InstallSchedule(a.ctx, a.Request, a.Observer, "/usr/local/bin/kubexm", "/etc/kubexm.env")
+			return a.App.InstallSchedule(a.ctx, a.Request, a.Observer, "/usr/local/bin/kubexm", environment)
 		}
 		list := func() map[string]app.Job {
 			a := at()
@@ -57,7 +59,7 @@ func TestSchedule(t *testing.T) {
 		w.must(err)
 		var text strings.Builder
 		for _, unit := range []string{"backup.service", "backup.timer", "drill.service", "certs.service", "certs.timer"} {
-			is, _ := here.Get("/etc/systemd/system/kubexm-row1-" + unit)
+			is, _ := here.Get("/etc/systemd/system/kubexm-job-row1-" + unit)
 			text.WriteString(unit + "\n" + is + "\n")
 		}
 		cwd, err := os.Getwd()
@@ -66,19 +68,19 @@ func TestSchedule(t *testing.T) {
 		w.must(err)
 		golden.File(t, "testdata/schedule/units.txt", strings.NewReplacer(filepath.Clean(w.dir), "WORKDIR", w.file, "FILE", "="+cwd, "=CWD", "User="+me.Username, "User=ME").Replace(text.String()))
 
-		here.OnStart["kubexm-row1-backup.service"] = func(*runnertest.Host) error { return errors.New("the bucket is gone") }
+		here.OnStart["kubexm-job-row1-backup.service"] = func(*runnertest.Host) error { return errors.New("the bucket is gone") }
 		here.Put("/usr/local/bin/kubexm", "ELF", 0o755)
-		if here.Start("kubexm-row1-backup") == nil {
+		if here.Start("kubexm-job-row1-backup") == nil {
 			t.Error("it starts")
 		}
-		w.must(here.Start("kubexm-row1-certs"))
+		w.must(here.Start("kubexm-job-row1-certs"))
 		if jobs := list(); jobs["backup"].Result != "exit-code" || jobs["certs"].Result != "success" || !jobs["drill"].Active || jobs["drill"].Last != "" || jobs["backup"].Next == "" {
 			t.Errorf("installed: %+v", jobs)
 		}
 		a := at()
 		is, err := a.App.Status(a.ctx, a.Request, a.Observer)
 		w.must(err)
-		if want := "the last backup by kubexm-row1-backup.timer of this machine failed: exit-code"; !strings.Contains(strings.Join(is.Problems, "\n"), want) {
+		if want := "the last backup by kubexm-job-row1-backup.timer of this machine failed: exit-code"; !strings.Contains(strings.Join(is.Problems, "\n"), want) {
 			t.Errorf("problems: %q", is.Problems)
 		}
 
@@ -112,12 +114,16 @@ func TestRenewWithin(t *testing.T) {
 			return res
 		}
 		was := w.snapshot()
-		if res := renew(30); res != nil {
+		if res := renew(60); res != nil {
 			t.Errorf("a year before: %+v", res.Summary)
 		}
 		same(t, "hosts", was, w.snapshot())
-		time.Sleep(340 * 24 * time.Hour)
-		if res := renew(30); res == nil || res.Summary.Changed == 0 {
+		time.Sleep(310 * 24 * time.Hour)
+		if res := renew(60, pki.Registry); res != nil {
+			t.Errorf("of an authority that has none: %+v", res.Summary)
+		}
+		same(t, "hosts", was, w.snapshot())
+		if res := renew(60); res == nil || res.Summary.Changed == 0 {
 			t.Error("nothing was renewed")
 		}
 		a := w.attempt(t.Context())
@@ -128,7 +134,7 @@ func TestRenewWithin(t *testing.T) {
 				t.Errorf("%s %s ends in %d days", c.Host, c.Path, c.Days)
 			}
 		}
-		if res := renew(30); res != nil {
+		if res := renew(60); res != nil {
 			t.Errorf("a second time: %+v", res.Summary)
 		}
 	})

@@ -149,6 +149,14 @@ func TestStatusOfTimers(t *testing.T) {
 		delete(h.OnStart, "kubexm-etcd-backup.service")
 		w.apply()
 		w.settled()
+		w.configure(edited(t, changedBy(t, row(t, "row1"), "timers of etcd"), `etcd: {autoBackup: {schedule: "Foo *-*-* 02:00:00"}}`))
+		a = w.attempt(t.Context())
+		if _, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil); err == nil || !strings.Contains(err.Error(), "systemd does not take the time Foo *-*-* 02:00:00") {
+			t.Errorf("a time that there is not: %v", err)
+		}
+		if is := h.Unit("kubexm-etcd-backup.timer"); is != "active enabled" {
+			t.Errorf("the timer is %s", is)
+		}
 	})
 }
 

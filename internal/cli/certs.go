@@ -60,6 +60,9 @@ func (p *program) renews(cmd *cobra.Command, of func() ([]pki.CA, error)) *cobra
 	days := cmd.Flags().Int("within", 0, "only those that end within so many `days`; where there are none, nothing else is looked at")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		authorities, err := of()
+		if err == nil && cmd.Flags().Changed("within") && *days < 1 {
+			err = usage(errors.New("--within takes a number of days, 1 or more"))
+		}
 		if err != nil {
 			return err
 		}
@@ -188,7 +191,8 @@ cluster that is not made yet. AUTHORITY is one of ` + strings.Join(authorities()
 those that are not given are made by kubexm. Each needs a key of its own.
 
 The cluster trusts this authority alone, and not what has signed it: else everything with a
-certificate of that could call the API. A cluster that is there gets another authority by
+certificate of that could call the API. For the same reason it must sign nothing else: any
+certificate of an authority for etcd reads and writes all data. A cluster that is there gets another authority by
 kubexm certs rotate-ca AUTHORITY --cert FILE --key FILE.`,
 		Example: "  kubexm certs use-ca kubernetes --cert kubernetes-ca.pem --key kubernetes-ca-key.pem --name prod",
 		Args:    cobra.MaximumNArgs(1), ValidArgs: authorities(), PreRunE: p.chosen,
@@ -226,7 +230,7 @@ It asks for confirmation on a terminal; elsewhere --yes is needed.`,
 	})
 	cmd.Flags().BoolVarP(&p.yes, "yes", "y", false, "do not ask")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		files, err := p.app.FormerKeys(p.request, p.observer())
+		files, err := p.app.FormerKeys(cmd.Context(), p.request, p.observer())
 		if err != nil {
 			return err
 		}
@@ -265,7 +269,7 @@ func (p *program) rotates(cmd *cobra.Command, of func(args []string) ([]pki.CA, 
 	complete(cmd, "phase", func() []string { return phase.allowed })
 	cmd.Flags().DurationVar(&rot.Soak, "soak", 0, "how long to wait between two phases")
 	cmd.Flags().BoolVar(&rot.Restart, "restart-workloads", false, "restart workloads with pods that may not know the successors, before the former ones are dropped")
-	cmd.Flags().BoolVar(&p.request.Force, "force", false, "drop although pods may not know the successors")
+	cmd.Flags().BoolVar(&p.request.Force, "force", false, "drop although pods, webhooks and others may not know the successors; with --phase swap: swap although pods may not")
 	given := givenFlags(cmd, "of the successor, instead of one that kubexm makes")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var err error

@@ -116,7 +116,7 @@ It asks for confirmation on a terminal; elsewhere --yes is needed.`,
 	})
 	from := cmd.Flags().String("from", "", "`host` whose member has the data")
 	complete(cmd, "from", p.hostNames)
-	cmd.Flags().BoolVar(&p.request.Force, "force", false, "although etcd has a leader; and give up hosts that were taken out of the configuration and are off")
+	cmd.Flags().BoolVar(&p.request.Force, "force", false, "give up hosts that were taken out of the configuration and are off")
 	cmd.Flags().BoolVarP(&p.yes, "yes", "y", false, "do not ask before the cluster loses changes")
 	p.skipFlag(cmd)
 	p.missingFlag(cmd)

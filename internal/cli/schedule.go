@@ -21,7 +21,7 @@ func (p *program) scheduleListCommand() *cobra.Command {
 		Use: "list", Short: "Show what this machine does for a cluster, and when",
 		Long: `Show the jobs that the configuration asks for: whether systemd of this machine has a timer
 for them, when it runs the next time, and how it went the last time. What a job has
-printed is in its journal: journalctl -u kubexm-CLUSTER-JOB.service`,
+printed is in its journal: journalctl -u kubexm-job-CLUSTER-JOB.service`,
 		Example: "  kubexm schedule list --name prod\n  kubexm schedule list --name prod -o json",
 	})
 	format := output(cmd, "table", "json", "yaml")

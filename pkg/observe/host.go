@@ -26,7 +26,7 @@ func timer(l *look, name string) question {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		out, err := r.Sh(ctx, runner.Inputs("NAME", name)+`systemctl -q is-active "$NAME.timer" || echo 'its timer does not run'
-if [ failed = "$(systemctl is-failed "$NAME.service")" ]; then echo 'it failed the last time:'; journalctl -q --no-pager -o cat -n 2 -u "$NAME.service"; fi`)
+if [ failed = "$(systemctl is-failed "$NAME.service")" ]; then echo 'it failed the last time:'; journalctl -q --no-pager -o cat -n 2 "_SYSTEMD_UNIT=$NAME.service"; fi`)
 		if err == nil && out != "" {
 			err = errors.New(human.Line(out))
 		}

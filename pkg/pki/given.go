@@ -49,6 +49,8 @@ func GivenAuthority(cert, key []byte, now time.Time) (*Pair, error) {
 		err = errors.New("it may not sign those of servers and clients (extendedKeyUsage)")
 	case constrained:
 		err = errors.New("it may only sign some names (nameConstraints)")
+	case len(c.UnhandledCriticalExtensions) > 0:
+		err = fmt.Errorf("it has critical extensions that programs do not know: %v", c.UnhandledCriticalExtensions)
 	case !p.owns():
 		err = errors.New("the key is not its key")
 	case now.Before(c.NotBefore):
@@ -67,17 +69,23 @@ func GivenAuthority(cert, key []byte, now time.Time) (*Pair, error) {
 func (s *Store) Use(ca CA, given *Pair) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.exists(s.path(ca, "ca.key")) || s.exists(s.path(ca, "ca.crt")) {
-		have, err := s.load(ca, caName)
-		if err == nil && have.X509.Equal(given.X509) {
-			return nil
-		}
+	cert, err1 := s.optional(s.path(ca, "ca.crt"))
+	key, err2 := s.optional(s.path(ca, "ca.key"))
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	switch same := bytes.Equal(cert, given.Cert); {
+	case same && string(key) == given.Key.Reveal():
+		return nil
+	case same && key == nil: // a run was cut off
+	case cert != nil || key != nil:
 		return fault.Exit(fault.Advise(fmt.Errorf("there is an authority %s already: %s", ca, s.path(ca, "ca.crt")), "exchange it: kubexm certs rotate-ca "+string(ca)+" --cert FILE --key FILE"), fault.ExitUsage)
 	}
 	if err := s.apart(given); err != nil {
 		return err
 	}
-	return errors.Join(s.write(s.path(ca, "ca.key"), []byte(given.Key.Reveal()), ""), s.write(s.path(ca, "ca.crt"), given.Cert, ""))
+	// A key alone would get a certificate of its own by the next run.
+	return errors.Join(s.write(s.path(ca, "ca.crt"), given.Cert, ""), s.write(s.path(ca, "ca.key"), []byte(given.Key.Reveal()), ""))
 }
 
 // apart refuses an authority whose key another one has: whom one of them believes, the other would, too.

@@ -18,9 +18,9 @@ type Renewal struct {
 	Of     func(Spec) bool // of these; nil: of all
 }
 
-// covers reports whether a certificate is to be made anew.
-func (r Renewal) covers(spec Spec, have *x509.Certificate) bool {
-	if !r.Until.IsZero() && !have.NotAfter.Before(r.Until) {
+// covers reports whether a certificate is to be made anew. A new one would end no later where that ends with its authority.
+func (r Renewal) covers(spec Spec, have, issuer *x509.Certificate) bool {
+	if !r.Until.IsZero() && (!have.NotAfter.Before(r.Until) || have.NotAfter.Equal(issuer.NotAfter)) {
 		return false
 	}
 	return have.NotBefore.Add(backdate).Before(r.Before.Truncate(time.Second)) && (r.Of == nil || r.Of(spec))
@@ -131,6 +131,11 @@ func (s *Store) AddGiven(ca CA, given *Pair) error {
 	}
 	next := given
 	if given == nil {
+		if !s.exists(s.path(ca, nextName+".crt")) { // the key may be a given one, of a run that was cut off
+			if err := s.remove(s.path(ca, nextName+".key")); err != nil {
+				return err
+			}
+		}
 		key, keyPEM, err := s.key(ca, nextName, newKey)
 		if err != nil {
 			return err
@@ -165,11 +170,6 @@ func (s *Store) Bridged(ca CA) (bool, error) {
 	}
 	is, err := s.existing(ca)
 	return err == nil && bridges(is), err
-}
-
-// AddedAt is when the successor of an authority came to be trusted, at the earliest.
-func (s *Store) AddedAt(ca CA) (time.Time, error) {
-	return s.writtenAt(ca, func(f files) string { return f.next })
 }
 
 // crossSigned is a certificate of the key of an authority's successor that the authority itself has signed.
@@ -230,14 +230,35 @@ func (s *Store) Drop(ca CA) error {
 	return errors.Join(append(gone, s.remove(s.path(dir, of.former+".key")))...) // by which the phase is known
 }
 
-// SwappedAt is when the successor of an authority began to sign: whatever has started since trusts both.
-func (s *Store) SwappedAt(ca CA) (time.Time, error) {
-	return s.writtenAt(ca, func(f files) string { return f.former })
+// Former is the certificate (PEM) of the authority that signed before the present one, and that is to be dropped; nil: there is none.
+func (s *Store) Former(ca CA) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.optional(s.path(ca, formerName+".crt"))
 }
 
-func (s *Store) writtenAt(ca CA, name func(files) string) (time.Time, error) {
+// Heir is the authority that signs when its rotation has ended.
+func (s *Store) Heir(ca CA) (*Pair, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next, err := s.load(ca, nextName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.existing(ca)
+	}
+	return next, err
+}
+
+// DroppedSince reports whether a former authority was dropped at a time or later.
+func (s *Store) DroppedSince(ca CA, at time.Time) bool {
 	dir, of := filesOf(ca)
-	info, err := os.Stat(s.path(dir, name(of)+".key"))
+	all, _ := fs.Glob(os.DirFS(s.path(dir, "")), of.is+"-old-*.key") // the only error is a bad pattern
+	return len(all) > 0 && slices.Max(all) >= of.is+"-old-"+at.UTC().Format("20060102T150405Z")
+}
+
+// SwappedAt is when the successor of an authority began to sign: whatever has started since trusts both.
+func (s *Store) SwappedAt(ca CA) (time.Time, error) {
+	dir, of := filesOf(ca)
+	info, err := os.Stat(s.path(dir, of.former+".key"))
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -241,7 +241,7 @@ func (s *Store) Leaf(spec Spec) (*Pair, error) {
 	}
 	why := ""
 	if err == nil {
-		if why = s.unfit(have, want, issuer); why == "" && s.Renew.covers(spec, have.X509) {
+		if why = s.unfit(have, want, issuer); why == "" && s.Renew.covers(spec, have.X509, issuer.X509) {
 			why = "renewed"
 		}
 		if why == "" {

@@ -80,7 +80,7 @@ var kinds = map[string]struct {
 		step: step.Service{Name: "ssh", DropIn: step.Content("[Service]\nEnvironment=\"A=1 2\" B=3\n")},
 	},
 	"service held": {step: func() step.Step { s := unit("kubelet"); s.Hold = []string{"/etc/begun"}; return s }()},
-	"timer":        {step: step.Timer{Name: "kubexm-care", Description: "Care", Calendar: "daily", Timeout: "1h", Script: "echo done\n"}.Step()},
+	"timer":        {step: step.Timer{Name: "kubexm-care", Description: "Care", Calendar: "daily", Timeout: "1h", Script: "echo done\n"}.Steps()[1]},
 	"modules":      {step: step.Modules{Path: "/etc/modules-load.d/kubexm.conf", Names: []string{"overlay", "br_netfilter", "bridge", "none"}}},
 	"modules loaded": {
 		step: step.Modules{Path: "/etc/modules-load.d/kubexm.conf", Names: []string{"overlay"}},

@@ -63,7 +63,7 @@ var data = map[string][]any{
 		"Dir": "/data/harbor", "Version": "2.15.0",
 	}},
 	"systemd/dropin": {unit{Command: "/usr/local/bin/etcd"}, full},
-	"systemd/timed":  {map[string]any{"Description": "Snapshot of etcd", "Timeout": "1h", "Service": []string{"User=ops"}, "Command": "/usr/local/libexec/kubexm-etcd-backup"}},
+	"systemd/timed":  {map[string]any{"Description": "Snapshot of etcd", "After": "network-online.target", "Timeout": "1h", "Service": []string{"User=ops"}, "Command": "/usr/local/libexec/kubexm-etcd-backup"}},
 	"systemd/timer":  {map[string]any{"Description": "Snapshot of etcd", "Calendar": "daily", "Settings": []string{"RandomizedDelaySec=10min"}}},
 	"systemd/unit":   {unit{Description: "etcd", Documentation: "https://etcd.io", Type: "notify"}, full},
 }

@@ -59,7 +59,7 @@ func TestPackage(t *testing.T) {
 	}
 	kubexm("config validate", "preflight", "create cluster --yes", "status", "kubeconfig --merge", "schedule install")
 	for _, job := range []string{"backup", "drill", "certs"} {
-		unit := "kubexm-e2e-" + job + ".service"
+		unit := "kubexm-job-e2e-" + job + ".service"
 		t.Log(the.on(t, desk, "systemctl start "+unit+"; journalctl -q --no-pager -o cat -u "+unit))
 	}
 	if said := kubexm("schedule list"); strings.Count(said, "success") != 3 {

@@ -11,7 +11,7 @@ import (
 )
 
 func systemd() map[string]Command {
-	return map[string]Command{"systemctl": systemctl, "journalctl": journalctl, "systemd-run": systemdRun}
+	return map[string]Command{"systemctl": systemctl, "journalctl": journalctl, "systemd-run": systemdRun, "systemd-analyze": systemdAnalyze}
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -262,9 +262,33 @@ func (c *Call) show(name string, props []string, value bool) int {
 	return 0
 }
 
+// systemdAnalyze knows times since version 236.
+func systemdAnalyze(c *Call) int {
+	switch {
+	case len(c.Args) == 2 && c.Args[1] == "--help":
+		if c.Systemd >= 236 {
+			c.Printf("  calendar SPEC...         Validate repetitive calendar time\n")
+		}
+		return 0
+	case len(c.Args) == 3 && c.Args[1] == "calendar" && c.Systemd >= 236:
+		if strings.Contains(c.Args[2], "Foo") {
+			return c.Failf(1, "Failed to parse calendar expression '%s': Invalid argument", c.Args[2])
+		}
+		c.Printf("Normalized form: %s\n", c.Args[2])
+		return 0
+	}
+	return c.Unknown()
+}
+
 func journalctl(c *Call) int {
 	o, rest, ok := c.opts("q", "onu", "--no-pager")
 	n, err := strconv.Atoi(o["n"])
+	if len(rest) == 1 && o["u"] == "" { // what its processes have printed, and not what systemd says of it
+		unit, field := strings.CutPrefix(rest[0], "_SYSTEMD_UNIT=")
+		if o["u"], rest = unit, nil; !field {
+			return c.Unknown()
+		}
+	}
 	if !ok || err != nil || len(rest) > 0 || o["o"] != "cat" {
 		return c.Unknown()
 	}

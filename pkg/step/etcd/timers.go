@@ -19,7 +19,7 @@ func Timed(c *cluster.Cluster, host string) (steps []step.Step) {
 		}
 		t.Name = name
 		t.Script = "set -eu\n" + caller(c, host) + runner.Script(scripts, "member") + t.Script
-		steps = append(steps, t.Step())
+		steps = append(steps, t.Steps()...)
 	}
 	return steps
 }

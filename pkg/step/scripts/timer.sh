@@ -1,6 +1,12 @@
 # shellcheck shell=sh
 # A timer of systemd. Inputs: NAME of it and of its service, DIGEST of their files, CALENDAR, when it elapses.
 
+# takes_time fails where systemd does not take the time; before version 236 it cannot be asked.
+takes_time() {
+	if ! systemd-analyze --help 2>/dev/null | grep -q calendar; then return; fi
+	why=$(systemd-analyze calendar "$CALENDAR" 2>&1) || { echo "systemd does not take the time $CALENDAR: $why" >&2; return 1; }
+}
+
 # timer_runs tells whether it waits for its time, as its files say.
 timer_runs() {
 	systemctl -q is-enabled "$NAME.timer" && systemctl -q is-active "$NAME.timer" &&
@@ -8,9 +14,6 @@ timer_runs() {
 }
 
 start_timer() {
-	if command -v systemd-analyze >/dev/null && ! why=$(systemd-analyze calendar "$CALENDAR" 2>&1); then
-		echo "systemd does not take the time $CALENDAR: $why" >&2; return 1
-	fi
 	systemctl daemon-reload
 	systemctl -q enable --now "$NAME.timer"
 }

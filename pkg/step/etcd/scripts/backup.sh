@@ -7,6 +7,8 @@ backup() {
 	umask 077
 	part=$D/kubexm-snapshot.part at=$(date -u +%Y%m%dT%H%M%SZ)
 	trap 'ended $?' EXIT
+	trap 'exit 143' TERM INT # by which some shells end without the other
+	prune
 	rm -f "$part"* "$B"/.*.part
 	need=$(($(stat -c %s "$D/member/snap/db") * 5 / 4096 + 65536))
 	for d in "$D" "$B"; do # etcd must not run out of space by it
@@ -20,8 +22,11 @@ backup() {
 	mv -f "$part" "$B/.$at.part"
 	sync "$B/.$at.part"
 	mv -f "$B/.$at.part" "$B/etcd-$at.db"
-	find "$B" -maxdepth 1 -name 'etcd-*Z.db' | sort -r | tail -n "+$((KEEP + 1))" | while read -r old; do rm -f "$old"; done
+	prune
 }
+
+# prune removes all but the newest snapshots.
+prune() { find "$B/" -maxdepth 1 -name 'etcd-*Z.db' | sort -r | tail -n "+$((KEEP + 1))" | while read -r old; do rm -f "$old"; done; }
 
 # ended writes how it went for Prometheus' node exporter, which reads such files of a directory.
 ended() {

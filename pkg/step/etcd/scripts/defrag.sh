@@ -8,12 +8,12 @@ all_well() {
 
 defrag() {
 	all_well
-	is=$(ctl endpoint status -w fields)
-	size=$(field DBSize "$is") free=$(($(field DBSize "$is") - $(field DBSizeInUse "$is")))
+	is=$(ctl endpoint status -w json)
+	size=$(field dbSize "$is") used=$(field dbSizeInUse "$is") me=$(field member_id "$is")
+	free=$((size - used))
 	if [ $free -lt $((size / 5)) ] || [ $free -lt 1048576 ]; then echo "$free of $size bytes are free: that is not worth the pause"; return; fi
-	me=$(printf %x "$(field MemberID "$is")")
-	if [ "$(field MemberID "$is")" = "$(field Leader "$is")" ]; then
-		other=$(ctl member list -w simple | grep -v "^$me," | grep ', started, .*, false$' | head -n 1)
+	if [ "$me" = "$(field leader "$is")" ]; then
+		other=$(ctl member list -w simple | grep -v "^$(printf %x "$me")," | grep ', started, .*, false$' | head -n 1)
 		if [ -n "$other" ]; then ctl move-leader "${other%%,*}"; fi
 	fi
 	ctl defrag --command-timeout=10m

@@ -7,5 +7,5 @@ ctl() {
 }
 container() { crictl ps -q --name "^$POD\$" --label io.kubernetes.pod.namespace=kube-system | head -n 1; }
 
-# field prints a number that "-w fields" of etcdctl has: NAME. TEXT
-field() { printf '%s\n' "$2" | sed -n "s/^\"$1\" : \([0-9]*\)\$/\1/p" | head -n 1; }
+# field prints a number of what "-w json" of etcdctl says ("-w fields" lacks some before 3.6): NAME TEXT
+field() { printf '%s\n' "$2" | sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p" | head -n 1; }
