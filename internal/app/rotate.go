@@ -290,27 +290,9 @@ func (s *site) may(ctx context.Context, phase string, rot Rotation, some []pki.C
 		began = "were trusted"
 	}
 	forced := s.Force && phase == cmp.Or(rot.Phase, drop) // who forces a drop has not said so of a swap
-	var latest time.Time
-	for _, ca := range some {
-		if ca != pki.Kubernetes && ca != pki.ServiceAccounts {
-			continue // no pod knows it
-		}
-		if bridged, err := s.cluster.Certs.Bridged(ca); err != nil || phase == swap && bridged {
-			if err != nil {
-				return err
-			}
-			continue
-		}
-		at, err := since(s.cluster.Certs, ca)
-		if err != nil {
-			return err
-		}
-		if at.After(latest) {
-			latest = at
-		}
-	}
-	if latest.IsZero() {
-		return nil
+	latest, err := s.unbridgedSince(phase, some, since)
+	if err != nil || latest.IsZero() {
+		return err
 	}
 	client, err := step.Kube(s.hosts[plan.API], s.cluster.AnyAPI())
 	if err != nil {
@@ -351,6 +333,30 @@ func (s *site) mayForgetBundles(ctx context.Context, client *kube.Client) error 
 	}
 	err = fmt.Errorf("the caBundle of these has only what signed before, so that API servers believe what they call only with a certificate of that:\n  %s", joinLines(objects))
 	return fault.Advise(err, "give those programs new certificates, and add the new authority to caBundle (kubectl get configmap kube-root-ca.crt has it); then run the same command again; --force goes on without")
+}
+
+// unbridgedSince is the latest time since which pods know who signs after a phase; zero: all do.
+func (s *site) unbridgedSince(phase string, some []pki.CA, since func(*pki.Store, pki.CA) (time.Time, error)) (latest time.Time, err error) {
+	for _, ca := range some {
+		if ca != pki.Kubernetes && ca != pki.ServiceAccounts {
+			continue // no pod knows it
+		}
+		if phase == swap {
+			if bridged, err := s.cluster.Certs.Bridged(ca); err != nil {
+				return latest, err
+			} else if bridged {
+				continue
+			}
+		}
+		at, err := since(s.cluster.Certs, ca)
+		if err != nil {
+			return latest, err
+		}
+		if at.After(latest) {
+			latest = at
+		}
+	}
+	return latest, nil
 }
 
 func workloads(all []kube.Workload) (names []string) {

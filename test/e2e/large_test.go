@@ -102,7 +102,9 @@ func latencies(t *testing.T, client kubernetes.Interface) func() string {
 		stop()
 		asking.Wait()
 		slices.SortFunc(took, func(a, b time.Duration) int { return cmp.Compare(a, b) })
-		at := func(part float64) time.Duration { return took[int(float64(len(took)-1)*part)].Round(100 * time.Microsecond) }
+		at := func(part float64) time.Duration {
+			return took[int(float64(len(took)-1)*part)].Round(100 * time.Microsecond)
+		}
 		return fmt.Sprintf("%d answers: %s in the middle, %s for 99 of 100, %s at most", len(took), at(0.5), at(0.99), at(1))
 	}
 }
