@@ -43,13 +43,14 @@ func (a *App) salvage(ctx context.Context, r Request, o Observer, host string) (
 		return nil, "", err
 	}
 	rest, err = w.begunRestore()
+	other := false
 	switch {
 	case err != nil:
 		return nil, "", err
 	case rest == nil:
 		rest = &restoration{From: host}
 	case rest.From != "" && rest.SHA256 == "": // nothing was taken from another one
-		rest.From = host
+		rest.From, other = host, true
 	case rest.From != host:
 		return nil, "", fault.Exit(fmt.Errorf("%s has begun, and has not ended: run that again", rest.what()), fault.ExitUsage)
 	}
@@ -62,9 +63,13 @@ func (a *App) salvage(ctx context.Context, r Request, o Observer, host string) (
 		if err := s.beginRestore(ctx, rest, m); err != nil {
 			return nil, "", err
 		}
+	} else if other {
+		if err := s.mayRecover(ctx, rest); err != nil {
+			return nil, "", err
+		}
 	}
 	rest.Snapshot = filepath.Join(s.dir, rest.dir(), backup.SnapshotName)
-	if size, sum, err := sumOf(rest.Snapshot); err != nil || size != rest.Size || sum != rest.SHA256 {
+	if size, sum, err := sumOf(rest.Snapshot); !rest.Data && (err != nil || size != rest.Size || sum != rest.SHA256) {
 		if err := s.fetch(ctx, rest); err != nil {
 			return nil, "", fault.AdviseMore(err, "the cluster is down until its recovery has ended: run the same command again")
 		}
@@ -89,14 +94,17 @@ func (w *work) salvageable(ctx context.Context, rest *restoration) (*site, *back
 	if !slices.Contains(s.cluster.Etcd(), rest.From) || s.hosts[rest.From] == nil {
 		return nil, nil, fault.Exit(fmt.Errorf("%s has no member of etcd, or cannot be reached", rest.From), fault.ExitUsage)
 	}
-	if _, err := s.hosts[rest.From].Sh(ctx, "test -s "+runner.Quote(s.database())); err != nil {
-		return nil, nil, fault.Exit(fmt.Errorf("%s has no data of etcd: there is no %s", rest.From, s.database()), fault.ExitUsage)
-	}
 	if here, err := s.inPlace(); err != nil || !here {
 		return nil, nil, cmp.Or(err, fault.Exit(errors.New("the machines do not have the cluster"), fault.ExitUsage))
 	}
+	if rest.SHA256 != "" { // its data was taken
+		return s, &m, nil
+	}
+	if out, err := s.hosts[rest.From].Sh(ctx, "if [ -s "+runner.Quote(s.database())+" ]; then echo there; fi"); err != nil || out == "" {
+		return nil, nil, cmp.Or(err, fault.Exit(fmt.Errorf("%s has no data of etcd: there is no %s", rest.From, s.database()), fault.ExitUsage))
+	}
 	s.observe(ctx)
-	if s.cluster.Observed.EtcdLeader() != "" && rest.ID == "" {
+	if s.cluster.Observed.EtcdLeader() != "" {
 		err := errors.New("etcd has a leader, and so its majority: there is nothing to recover")
 		return nil, nil, fault.Exit(fault.Advise(err, "a member that is lost is replaced (kubexm replace node); what is wrong: kubexm status"+s.Which()), fault.ExitUsage)
 	}
@@ -127,6 +135,17 @@ func (s *site) fetch(ctx context.Context, rest *restoration) error {
 	}
 	if err != nil {
 		return &HostError{rest.From, durable.Advise(fmt.Errorf("copying %s: %w", data, err))}
+	}
+	return s.note(rest)
+}
+
+// mayRecover asks, and notes whose data is taken instead of that of another one.
+func (s *site) mayRecover(ctx context.Context, rest *restoration) error {
+	if s.MayRestore == nil {
+		return errUnasked
+	}
+	if err := s.MayRestore(ctx, Restoring{s.config.Metadata.Name, rest.Taken, rest.From, s.cluster.All()}); err != nil {
+		return err
 	}
 	return s.note(rest)
 }

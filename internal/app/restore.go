@@ -90,7 +90,7 @@ func (a *App) endRestore(ctx context.Context, r Request, o Observer, name string
 		return res, fault.AdviseMore(err, "then run the same command again")
 	}
 	dir := filepath.Join(a.Workdir, name)
-	if err := errors.Join(os.RemoveAll(filepath.Join(dir, restoreDir)), os.Remove(filepath.Join(dir, restoreNote))); err != nil {
+	if err := cmp.Or(os.Remove(filepath.Join(dir, restoreNote)), os.RemoveAll(filepath.Join(dir, restoreDir))); err != nil {
 		return res, fmt.Errorf("removing what a restore needs: %w", err)
 	}
 	if rest.InPlace {

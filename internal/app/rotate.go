@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/kube"
 	"github.com/kubexm/kubexm/pkg/pipeline"
@@ -68,7 +67,10 @@ func (a *App) Renew(ctx context.Context, r Request, o Observer, what Renewed) (*
 	s.cluster.Certs.Renew = pki.Renewal{Before: began, Of: what.has}
 	s.why = WhyCertificates
 	if what.Within > 0 {
-		s.cluster.Certs.Renew.Until = began.Add(min(what.Within, s.cluster.Certs.Validity/3)) // short ones are renewed no earlier than by an apply
+		if whole := s.cluster.Certs.Validity; what.Within >= whole { // else all were renewed each time; a week later they may be asked for again
+			what.Within = max(whole/3, 8*24*time.Hour)
+		}
+		s.cluster.Certs.Renew.Until = began.Add(what.Within)
 		if _, err := planned(s.cluster, pipeline.Apply); err != nil || len(s.cluster.Certs.Pending()) == 0 {
 			return nil, err // what ends is of hosts that left, or ends with its authority
 		}
@@ -151,11 +153,14 @@ func (a *App) rotate(ctx context.Context, r Request, o Observer, rot Rotation, d
 	s.why = WhyCertificates
 	if last.Result != "ok" || last.Missing != nil { // all hosts are to be in one phase before the next one begins
 		w.notice("finishing what %s has left", last.ID)
-		for _, ca := range rot.Authorities {
-			done[ca] = done[ca] || s.cluster.Certs.DroppedSince(ca, last.Started) // it was the last phase
+		if err := s.dropped(rot, done); err != nil {
+			return nil, false, err
 		}
 		res, err := s.bring(ctx, rotatePipe, nil, false)
 		reached, unknown := s.reached(rot)
+		if err == nil && unknown == nil && reached {
+			_, unknown = s.heir(rot, "")
+		}
 		return res, !r.DryRun && !reached, errors.Join(err, unknown)
 	}
 	phase, some, err := s.next(rot, done)
@@ -165,7 +170,7 @@ func (a *App) rotate(ctx context.Context, r Request, o Observer, rot Rotation, d
 	if heir, err := s.heir(rot, phase); err != nil || heir {
 		return &Result{Cluster: s.config.Metadata.Name}, false, err
 	}
-	if err := s.may(ctx, phase, rot, some, last); err != nil {
+	if err := s.may(ctx, phase, rot, some); err != nil {
 		return nil, false, err
 	}
 	successor := func(s *pki.Store, ca pki.CA) error { return s.AddGiven(ca, rot.Given) }
@@ -186,6 +191,32 @@ func (a *App) rotate(ctx context.Context, r Request, o Observer, rot Rotation, d
 		}
 	}
 	return res, err == nil && !r.DryRun && rot.Phase == "", err
+}
+
+// dropped adds authorities to done that a run has dropped which did not end well: it was their last phase.
+func (s *site) dropped(rot Rotation, done map[pki.CA]bool) error {
+	whole, err := s.wholeSince(time.Time{})
+	for _, ca := range rot.Authorities {
+		phase, failed := s.cluster.Certs.Phase(ca)
+		if err = errors.Join(err, failed); err == nil && phase == pki.Steady && s.cluster.Certs.DroppedSince(ca, whole) {
+			done[ca] = true
+		}
+	}
+	return err
+}
+
+// wholeSince is when the first run after a time, or where that is zero the last of all, has ended that brought all machines to one state; zero: there was none.
+func (s *site) wholeSince(at time.Time) (ended time.Time, err error) {
+	runs, err := s.records.Runs()
+	for _, run := range runs {
+		if run.Result != "ok" || run.Missing != nil || run.Ended == nil || !applies(run.Pipeline) || !run.Ended.After(at) {
+			continue
+		}
+		if ended = *run.Ended; !at.IsZero() {
+			break
+		}
+	}
+	return ended, err
 }
 
 // heir reports whether the user's authority signs already, or is the one that will. Another successor than that is an error.
@@ -280,14 +311,21 @@ func (s *site) signs(ca pki.CA) bool {
 
 // may refuses a phase in which something may not know any more who signs. Pods know the successors when they have started after these began to sign: until they are dropped, what
 // signed before vouches for them. Where that may not do so, pods must have started after they came to be trusted. With rot.Restart they are restarted.
-func (s *site) may(ctx context.Context, phase string, rot Rotation, some []pki.CA, last store.Run) error {
+func (s *site) may(ctx context.Context, phase string, rot Rotation, some []pki.CA) error {
 	if phase == add || s.DryRun {
 		return nil
 	}
-	since, began := (*pki.Store).SwappedAt, "signed"
-	if phase == swap { // all machines have the successor since the end of the run before
-		since = func(*pki.Store, pki.CA) (time.Time, error) { return *last.Ended, nil }
-		began = "were trusted"
+	since, began, force := (*pki.Store).SwappedAt, "signed", "--force"
+	if phase == swap { // all machines have the successor since the end of the run that has added it
+		since = func(certs *pki.Store, ca pki.CA) (time.Time, error) {
+			at, err1 := certs.AddedAt(ca)
+			ended, err2 := s.wholeSince(at)
+			if ended.IsZero() { // a clock was set
+				ended = time.Now()
+			}
+			return ended, errors.Join(err1, err2)
+		}
+		began, force = "were trusted", "--phase swap --force"
 	}
 	forced := s.Force && phase == cmp.Or(rot.Phase, drop) // who forces a drop has not said so of a swap
 	latest, err := s.unbridgedSince(phase, some, since)
@@ -314,7 +352,7 @@ func (s *site) may(ctx context.Context, phase string, rot Rotation, some []pki.C
 		return err
 	}
 	err = fmt.Errorf("these pods have started before the successors %s, and may know only what signed before:\n  %s", began, joinLines(workloads(old)))
-	return fault.Advise(err, "the cluster works as it is. Restart them, by hand or with --restart-workloads, and run the same command again; --force goes on without")
+	return fault.Advise(err, "the cluster works as it is. Restart them, by hand or with --restart-workloads, and run the same command again; "+force+" goes on without")
 }
 
 // mayForgetBundles refuses to end the trust in an authority by which API servers believe webhooks and others that they call.

@@ -173,6 +173,9 @@ func killedRotation(t *testing.T, often int) {
 					if slices.ContainsFunc(w.signers(name), func(c *x509.Certificate) bool { return slices.ContainsFunc(was, c.Equal) }) || killed == 0 {
 						t.Errorf("not all authorities are new, after %d kills", killed)
 					}
+					if former, _ := filepath.Glob(filepath.Join(w.dir, name, "certs", "*", "*-old-*.key")); len(former) != len(pki.Rotated())-1 { // there is no private registry
+						t.Errorf("rotated more than once: %q", former)
+					}
 					w.settled()
 					w.verified()
 				})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -53,7 +54,7 @@ func (s *session) jobs() (jobs []Job, others []string) {
 	add := func(job, when, what string, args ...string) {
 		unit := jobUnit(name, job)
 		after := []string{"network-online.target"}
-		for _, j := range jobs { // each holds the lock of the cluster
+		for _, j := range jobs { // which hold the lock of the cluster
 			after = append(after, j.timer.Name+".service")
 		}
 		jobs = append(jobs, Job{Name: job, When: when, Unit: unit + ".timer", args: args, timer: step.Timer{
@@ -180,7 +181,7 @@ func (a *App) InstallSchedule(ctx context.Context, r Request, o Observer, progra
 		if environment, err = filepath.Abs(environment); err == nil {
 			_, err = os.Stat(environment)
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, fs.ErrPermission) { // root reads it
 			return nil, fault.Exit(err, fault.ExitUsage)
 		}
 		service = append(service, "EnvironmentFile="+strings.ReplaceAll(environment, "%", "%%"))

@@ -69,7 +69,7 @@ func (p *program) renews(cmd *cobra.Command, of func() ([]pki.CA, error)) *cobra
 		return p.operate(cmd, format.value, func(ctx context.Context, r app.Request, o app.Observer) (*app.Result, error) {
 			res, err := p.app.Renew(ctx, r, o, app.Renewed{Authorities: authorities, Hosts: *hosts, Within: time.Duration(*days) * 24 * time.Hour})
 			if res == nil && err == nil && !p.quiet {
-				fmt.Fprintf(p.err, "no certificate ends within %d days\n", *days)
+				fmt.Fprintln(p.err, "no certificate is to be renewed")
 			}
 			return res, err
 		})

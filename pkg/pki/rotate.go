@@ -255,10 +255,20 @@ func (s *Store) DroppedSince(ca CA, at time.Time) bool {
 	return len(all) > 0 && slices.Max(all) >= of.is+"-old-"+at.UTC().Format("20060102T150405Z")
 }
 
+// AddedAt is when the successor of an authority was made.
+func (s *Store) AddedAt(ca CA) (time.Time, error) {
+	dir, of := filesOf(ca)
+	return writtenAt(s.path(dir, of.next+".key"))
+}
+
 // SwappedAt is when the successor of an authority began to sign: whatever has started since trusts both.
 func (s *Store) SwappedAt(ca CA) (time.Time, error) {
 	dir, of := filesOf(ca)
-	info, err := os.Stat(s.path(dir, of.former+".key"))
+	return writtenAt(s.path(dir, of.former+".key"))
+}
+
+func writtenAt(path string) (time.Time, error) {
+	info, err := os.Stat(path)
 	if err != nil {
 		return time.Time{}, err
 	}
