@@ -138,10 +138,16 @@ func (c *counter) Write(p []byte) (int, error) {
 
 // entrusted is what the control machine has of a cluster.
 func (s *site) entrusted() (m backup.Manifest, entries []backup.Entry, err error) {
+	m, given, err1 := s.manifest()
+	here, err2 := s.localFiles()
+	return m, append([]backup.Entry{backup.Bytes(backup.ConfigName, given)}, here...), errors.Join(err1, err2)
+}
+
+// manifest says what cluster there is; given is its configuration.
+func (s *site) manifest() (m backup.Manifest, given []byte, err error) {
 	applied, err1 := s.records.Applied()
 	id, err2 := s.cluster.Certs.RecordedID()
-	here, err3 := s.localFiles()
-	if err := errors.Join(err1, err2, err3); err != nil {
+	if err := errors.Join(err1, err2); err != nil {
 		return m, nil, err
 	}
 	was, err := config.Recorded(applied.Resolved) // not what the configuration says now
@@ -164,7 +170,7 @@ func (s *site) entrusted() (m backup.Manifest, entries []backup.Entry, err error
 		}
 		m.Hosts = append(m.Hosts, host)
 	}
-	return m, append([]backup.Entry{backup.Bytes(backup.ConfigName, applied.Given)}, here...), nil
+	return m, applied.Given, nil
 }
 
 // localFiles are what the control machine has of the cluster.

@@ -3,14 +3,11 @@ package app
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
-)
 
-// formerKey matches what pki.Store.Drop keeps.
-var formerKey = regexp.MustCompile(`^(ca|sa)-old-\d{8}T\d{6}Z\.(key|crt)$`)
+	"github.com/kubexm/kubexm/pkg/pki"
+)
 
 // FormerKeys lists the keys and certificates of authorities that rotations have replaced, on the control machine. Nothing is changed.
 func (a *App) FormerKeys(ctx context.Context, r Request, o Observer) ([]string, error) {
@@ -21,17 +18,8 @@ func (a *App) FormerKeys(ctx context.Context, r Request, o Observer) ([]string, 
 	return s.formerKeys()
 }
 
-func (s *session) formerKeys() (all []string, err error) {
-	err = filepath.WalkDir(filepath.Join(s.dir, "certs"), func(path string, d fs.DirEntry, err error) error {
-		if err == nil && formerKey.MatchString(d.Name()) {
-			all = append(all, path)
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
-		return err
-	})
-	return all, err
+func (s *session) formerKeys() ([]string, error) {
+	return (&pki.Store{Dir: filepath.Join(s.dir, "certs")}).Dropped()
 }
 
 // DestroyFormerKeys removes them, and lists what is gone. Backups have what they had; what masters keep of it is replaced by the next run.

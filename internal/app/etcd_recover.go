@@ -64,7 +64,10 @@ func (a *App) salvage(ctx context.Context, r Request, o Observer, host string) (
 			return nil, "", err
 		}
 	} else if other {
-		if err := s.mayRecover(ctx, rest); err != nil {
+		if err = s.mayRestore(ctx, rest); err == nil {
+			err = s.note(rest)
+		}
+		if err != nil {
 			return nil, "", err
 		}
 	}
@@ -87,7 +90,7 @@ func (w *work) salvageable(ctx context.Context, rest *restoration) (*site, *back
 	if err != nil {
 		return nil, nil, err
 	}
-	m, _, err := s.entrusted()
+	m, _, err := s.manifest()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -135,17 +138,6 @@ func (s *site) fetch(ctx context.Context, rest *restoration) error {
 	}
 	if err != nil {
 		return &HostError{rest.From, durable.Advise(fmt.Errorf("copying %s: %w", data, err))}
-	}
-	return s.note(rest)
-}
-
-// mayRecover asks, and notes whose data is taken instead of that of another one.
-func (s *site) mayRecover(ctx context.Context, rest *restoration) error {
-	if s.MayRestore == nil {
-		return errUnasked
-	}
-	if err := s.MayRestore(ctx, Restoring{s.config.Metadata.Name, rest.Taken, rest.From, s.cluster.All()}); err != nil {
-		return err
 	}
 	return s.note(rest)
 }

@@ -243,6 +243,14 @@ func (w *work) unpack(ctx context.Context, source string, keys []backup.Key, m *
 	return rest, err
 }
 
+// mayRestore asks whether the cluster may lose what has changed since.
+func (s *site) mayRestore(ctx context.Context, rest *restoration) error {
+	if s.MayRestore == nil {
+		return errUnasked
+	}
+	return s.MayRestore(ctx, Restoring{s.config.Metadata.Name, rest.Taken, rest.From, s.cluster.All()})
+}
+
 // beginRestore decides how the cluster is restored, and notes it: from then on there is no way back but a restore.
 func (s *site) beginRestore(ctx context.Context, rest *restoration, m *backup.Manifest) error {
 	here, err := s.cluster.Certs.RecordedID()
@@ -260,10 +268,7 @@ func (s *site) beginRestore(ctx context.Context, rest *restoration, m *backup.Ma
 		return err
 	}
 	if rest.InPlace {
-		if s.MayRestore == nil {
-			return errUnasked
-		}
-		if err := s.MayRestore(ctx, Restoring{m.Cluster, m.Taken, rest.From, s.cluster.All()}); err != nil {
+		if err := s.mayRestore(ctx, rest); err != nil {
 			return err
 		}
 	}

@@ -109,17 +109,10 @@ echo; systemctl show "$NAME.service" -p Result,ExecMainExitTimestamp`, nil)
 		if err != nil {
 			return fault.Advise(fmt.Errorf("asking systemd of this machine: %w", err), "jobs need a control machine that runs systemd; elsewhere let another scheduler run the commands")
 		}
-		timer, service, _ := strings.Cut(out, "\n\n")
-		value := func(text, name string) string {
-			for l := range strings.Lines(text) {
-				if v, ok := strings.CutPrefix(l, name+"="); ok {
-					return strings.TrimSpace(v)
-				}
-			}
-			return ""
-		}
-		j.Active, j.Next, j.Last = value(timer, "ActiveState") == "active", value(timer, "NextElapseUSecRealtime"), value(service, "ExecMainExitTimestamp")
-		if j.Result = value(service, "Result"); j.Last == "" && j.Result == "success" { // it never ran; one that could not be started has another result
+		asked, did, _ := strings.Cut(out, "\n\n")
+		timer, service := step.Properties(asked), step.Properties(did)
+		j.Active, j.Next, j.Last = timer["ActiveState"] == "active", timer["NextElapseUSecRealtime"], service["ExecMainExitTimestamp"]
+		if j.Result = service["Result"]; j.Last == "" && j.Result == "success" { // it never ran; one that could not be started has another result
 			j.Result = ""
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"time"
 )
@@ -85,6 +87,11 @@ func filesOf(ca CA) (CA, files) {
 		return Kubernetes, files{"sa", "sa-next", "sa-former"}
 	}
 	return ca, files{caName, nextName, formerName}
+}
+
+// old is the name under which what is dropped is kept.
+func (f files) old(at time.Time) string {
+	return f.is + "-old-" + at.UTC().Format("20060102T150405Z")
 }
 
 // settle ends a swap that was cut off.
@@ -213,7 +220,7 @@ func (s *Store) Drop(ca CA) error {
 		return err
 	}
 	dir, of := filesOf(ca)
-	old := of.is + "-old-" + s.now().UTC().Format("20060102T150405Z")
+	old := of.old(s.now())
 	for _, end := range []string{".key", ".crt"} {
 		text, err := s.optional(s.path(dir, of.former+end))
 		if err == nil && text != nil {
@@ -252,7 +259,24 @@ func (s *Store) Heir(ca CA) (*Pair, error) {
 func (s *Store) DroppedSince(ca CA, at time.Time) bool {
 	dir, of := filesOf(ca)
 	all, _ := fs.Glob(os.DirFS(s.path(dir, "")), of.is+"-old-*.key") // the only error is a bad pattern
-	return len(all) > 0 && slices.Max(all) >= of.is+"-old-"+at.UTC().Format("20060102T150405Z")
+	return len(all) > 0 && slices.Max(all) >= of.old(at)
+}
+
+// oldFile matches what Drop keeps.
+var oldFile = regexp.MustCompile(`^(ca|sa)-old-\d{8}T\d{6}Z\.(key|crt)$`)
+
+// Dropped lists the files that Drop has kept, of all authorities.
+func (s *Store) Dropped() (all []string, err error) {
+	err = filepath.WalkDir(s.Dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && oldFile.MatchString(d.Name()) {
+			all = append(all, path)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return err
+	})
+	return all, err
 }
 
 // AddedAt is when the successor of an authority was made.

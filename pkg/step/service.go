@@ -107,12 +107,20 @@ func (s Service) Precheck(ctx context.Context, r *runner.Runner) (*Change, error
 	return change, err
 }
 
-// stateOf reads what service_state prints.
-func stateOf(out string) map[string]string {
+// Properties are those that systemctl show prints, a line each.
+func Properties(out string) map[string]string {
 	have := map[string]string{}
 	for l := range strings.SplitSeq(out, "\n") {
 		k, v, _ := strings.Cut(l, "=")
 		have[k] = v
+	}
+	return have
+}
+
+// stateOf reads what service_state prints.
+func stateOf(out string) map[string]string {
+	have := Properties(out)
+	for l := range strings.SplitSeq(out, "\n") {
 		if sum, path, ok := strings.Cut(l, "  "); ok { // of sha256sum
 			have[path] = sum
 		}
