@@ -55,22 +55,22 @@ func TestDefragment(t *testing.T) {
 	}
 }
 
-// TestFull has an etcd that takes no writes: it is defragmented although no member is healthy, and the alarm is taken back, but only if there is space then.
+// TestFull has an etcd that takes no writes: it is compacted, and defragmented although no member is healthy, and the alarm is taken back, but only if there is space then.
 func TestFull(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t, row(t, "row9"), "")
 		_, err := w.attempt(t.Context()).create()
 		w.must(err)
-		full := func(free int64) {
+		full := func(free, history int64) {
 			for _, member := range w.members {
-				w.etcds.Set(member, func(m *etcdtest.Member) { m.Size, m.Free, m.Alarm = 8<<30, free, "NOSPACE" })
+				w.etcds.Set(member, func(m *etcdtest.Member) { m.Size, m.Free, m.History, m.Alarm = 8<<30, free, history, "NOSPACE" })
 			}
 		}
-		full(1 << 20)
+		full(1<<20, 1<<20)
 		if hosts, err := w.defragment(t); err == nil || hosts != nil || !strings.Contains(err.Error(), "of the 8.0 GiB that it may take") || fault.Advice(err) == "" {
 			t.Errorf("where nothing is free: %q, %v", hosts, err)
 		}
-		full(7 << 30)
+		full(1<<20, 7<<30)
 		if hosts, err := w.defragment(t); err != nil || len(hosts) != 3 {
 			t.Errorf("defragmented are %q, %v", hosts, err)
 		}

@@ -89,7 +89,8 @@ when all are healthy, and the one that leads last, after it has handed over. A m
 answers nobody meanwhile, for about a second per 500 MB.
 
 When the data of a member is as large as it may be, etcd raises the alarm NOSPACE and takes
-no writes any more. Then all members that answer are defragmented without waiting for
+no writes any more, not even those with which API servers would make space. Then what keys
+had before is forgotten, all members that answer are defragmented without waiting for
 health, and the alarm is taken back, if that has made space.`,
 		Example: "  kubexm etcd defrag --name prod --dry-run\n  kubexm etcd defrag --name prod",
 	})

@@ -163,6 +163,15 @@ func (c *Client) Defragment(ctx context.Context) error {
 	return c.explain("defragmenting etcd", err)
 }
 
+// Compact forgets what keys had before their present values, up to a revision, and returns when that space is free. That needs a majority, and space for nothing.
+func (c *Client) Compact(ctx context.Context, revision int64) error {
+	_, err := c.client.Compact(ctx, revision, clientv3.WithCompactPhysical())
+	if errors.Is(err, rpctypes.ErrCompacted) { // up to there, or further
+		return nil
+	}
+	return c.explain("compacting etcd", err)
+}
+
 // Disarm takes an alarm back that a member has raised.
 func (c *Client) Disarm(ctx context.Context, a Alarm) error {
 	_, err := c.client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: a.Member, Alarm: pb.AlarmType(pb.AlarmType_value[a.Type])})

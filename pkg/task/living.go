@@ -91,7 +91,7 @@ func Etcd(c *cluster.Cluster) plan.Part {
 }
 
 // Defragment gives freed space of etcd back, one member after the other, and the one that leads last, after it has handed over. Where etcd takes no writes for lack of space, no member is
-// healthy: then nobody waits for that, and the alarm is taken back in the end.
+// healthy: then nobody waits for that, its history is forgotten before, and the alarm is taken back in the end.
 func Defragment(c *cluster.Cluster) plan.Part {
 	hosts := inTurn(c, c.VotingEtcd(), c.Observed.EtcdLeader())
 	if hosts == nil {
@@ -99,7 +99,8 @@ func Defragment(c *cluster.Cluster) plan.Part {
 	}
 	each := on("defragment", hosts, func(h string) []step.Step { return []step.Step{etcd.Defragment(c, h)} })
 	if c.Observed.FullEtcd() {
-		return plan.Module{Name: "etcd", Parts: []plan.Part{plan.Batches{Size: 1, Part: each}, on("alarm", hosts[:1], func(string) []step.Step { return []step.Step{etcd.Disarm(c)} })}}
+		compact := on("compact", hosts[:1], func(string) []step.Step { return []step.Step{etcd.Compact(c)} })
+		return plan.Module{Name: "etcd", Parts: []plan.Part{compact, plan.Batches{Size: 1, Part: each}, on("alarm", hosts[:1], func(string) []step.Step { return []step.Step{etcd.Disarm(c)} })}}
 	}
 	return plan.Module{Name: "etcd", Parts: []plan.Part{rolling(c, hosts, health.EtcdWell, member(c, each, health.EtcdWell))}}
 }

@@ -53,6 +53,7 @@ type Member struct {
 	Version   string
 	Size      int64
 	Free      int64 // of Size
+	History   int64 // of Size: free once it is compacted
 
 	id      uint64
 	cluster *Cluster
@@ -368,6 +369,17 @@ func (s kvService) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeRespon
 		}
 	}
 	return resp, nil
+}
+
+func (s kvService) Compact(context.Context, *pb.CompactionRequest) (*pb.CompactionResponse, error) {
+	c := s.m.cluster
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.members {
+		m.Free, m.History = m.Free+m.History, 0
+	}
+	c.history = append(c.history, done{"compact", s.m})
+	return &pb.CompactionResponse{Header: s.m.header()}, nil
 }
 
 func (m *Member) header() *pb.ResponseHeader {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
@@ -55,6 +56,69 @@ func (d Defragmented) Precheck(ctx context.Context, r *runner.Runner) (*step.Cha
 	}, nil
 }
 
+// Compacted is an etcd without history, if it is full of that.
+type Compacted struct {
+	Members []etcd.Access `json:"-"`
+}
+
+// Compact lets an etcd that has no space forget what its keys had before. API servers do so every five minutes, but not then: they write a key first
+// (https://github.com/etcd-io/etcd/issues/14595).
+func Compact(c *cluster.Cluster) step.Step {
+	return step.With(Compacted{voters(c)}, step.Options{Timeout: 10 * time.Minute})
+}
+
+func voters(c *cluster.Cluster) (all []etcd.Access) {
+	for _, h := range c.VotingEtcd() {
+		all = append(all, c.EtcdAccess(h))
+	}
+	return all
+}
+
+func (Compacted) String() string { return "etcd compacted" }
+
+// Precheck asks the member for alarms.
+func (o Compacted) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
+	full, err := outOfSpace(ctx, o.Members[0], r)
+	if err != nil || len(full) == 0 {
+		return nil, err
+	}
+	return &step.Change{Diff: "- what keys of etcd had before\n", Verify: step.Verified, Run: func(ctx context.Context) error {
+		var is etcd.Status
+		err := through(o.Members[0], r, func(c *etcd.Client) (err error) {
+			if is, err = c.Status(ctx); err == nil {
+				err = c.Compact(ctx, is.Revision)
+			}
+			if err == nil {
+				is, err = c.Status(ctx)
+			}
+			return err
+		})
+		for _, m := range o.Members[1:] { // they follow in their own time
+			for err == nil && later(ctx, m, r, is.InUse) {
+				select {
+				case <-ctx.Done():
+					err = fmt.Errorf("%w: etcd at %s is still compacting", context.Cause(ctx), m.Endpoint)
+				case <-time.After(time.Second):
+				}
+			}
+		}
+		return err
+	}}, nil
+}
+
+// later reports whether a member that answers has not compacted yet as much as another one, whose data takes so many bytes.
+func later(ctx context.Context, a etcd.Access, r *runner.Runner, inUse int64) bool {
+	var is etcd.Status
+	err := through(a, r, func(c *etcd.Client) (err error) { is, err = c.Status(ctx); return err })
+	return err == nil && wasted(is.InUse, inUse)
+}
+
+// outOfSpace lists the alarms of members whose data is as large as it may be.
+func outOfSpace(ctx context.Context, a etcd.Access, r *runner.Runner) (alarms []etcd.Alarm, err error) {
+	err = through(a, r, func(c *etcd.Client) (err error) { alarms, err = c.Alarms(ctx); return err })
+	return slices.DeleteFunc(alarms, func(a etcd.Alarm) bool { return a.Type != noSpace }), err
+}
+
 // Disarmed is an etcd that has space again, and takes writes.
 type Disarmed struct {
 	Members []etcd.Access `json:"-"`
@@ -62,30 +126,20 @@ type Disarmed struct {
 
 // Disarm takes back the alarms of members that had no space, once they have.
 func Disarm(c *cluster.Cluster) step.Step {
-	var d Disarmed
-	for _, h := range c.VotingEtcd() {
-		d.Members = append(d.Members, c.EtcdAccess(h))
-	}
-	return d
+	return Disarmed{voters(c)}
 }
 
 func (Disarmed) String() string { return "no alarm of etcd for space" }
 
 // Precheck lists the alarms.
 func (d Disarmed) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
-	var alarms []etcd.Alarm
-	err := through(d.Members[0], r, func(c *etcd.Client) (err error) { alarms, err = c.Alarms(ctx); return err })
-	if err != nil {
+	alarms, err := outOfSpace(ctx, d.Members[0], r)
+	if err != nil || len(alarms) == 0 {
 		return nil, err
 	}
 	text := ""
 	for _, a := range alarms {
-		if a.Type == noSpace {
-			text += fmt.Sprintf("- alarm %s of member %x\n", a.Type, a.Member)
-		}
-	}
-	if text == "" {
-		return nil, nil
+		text += fmt.Sprintf("- alarm %s of member %x\n", a.Type, a.Member)
 	}
 	return &step.Change{Diff: text, Run: func(ctx context.Context) error {
 		for _, m := range d.Members {
@@ -94,7 +148,7 @@ func (d Disarmed) Precheck(ctx context.Context, r *runner.Runner) (*step.Change,
 				quota := cmp.Or(is.Quota, defaultQuota)
 				if err == nil && is.DBSize > quota/10*9 {
 					err = fmt.Errorf("the data of etcd at %s takes %s of the %s that it may take", m.Endpoint, human.Bytes(is.DBSize), human.Bytes(quota))
-					err = fault.Advise(err, "delete objects that are not needed, or give it more: spec.etcd.extraArgs: {quota-backend-bytes: ...}; and run it again, five minutes later, when API servers have compacted it")
+					err = fault.Advise(err, "delete objects that are not needed, or give it more: spec.etcd.extraArgs: {quota-backend-bytes: ...}; and run it again")
 				}
 				return err
 			})
@@ -104,9 +158,7 @@ func (d Disarmed) Precheck(ctx context.Context, r *runner.Runner) (*step.Change,
 		}
 		return through(d.Members[0], r, func(c *etcd.Client) (err error) {
 			for _, a := range alarms {
-				if a.Type == noSpace {
-					err = errors.Join(err, c.Disarm(ctx, a))
-				}
+				err = errors.Join(err, c.Disarm(ctx, a))
 			}
 			return err
 		})
