@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/kubexm/kubexm/internal/app"
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	kubexm "github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/etcd/etcdtest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
@@ -75,6 +77,39 @@ func TestFull(t *testing.T) {
 			t.Errorf("defragmented are %q, %v", hosts, err)
 		}
 		w.settled()
+	})
+}
+
+// TestMembers gives workers members of etcd, and takes that of a master and that of a worker away.
+func TestMembers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t, joinedBy(row(t, "row9"), "node5 worker"), "")
+		_, err := w.attempt(t.Context()).create()
+		w.must(err)
+		for _, e := range []struct {
+			kubexm.Edit
+			members []string
+		}{
+			{kubexm.Edit{Gain: map[string]v1alpha1.Role{"node4": v1alpha1.RoleEtcd, "node5": v1alpha1.RoleEtcd}}, []string{"node1", "node2", "node3", "node4", "node5"}},
+			{kubexm.Edit{Lose: map[string]v1alpha1.Role{"node2": v1alpha1.RoleEtcd, "node5": v1alpha1.RoleEtcd}}, []string{"node1", "node3", "node4"}},
+		} {
+			a := w.attempt(t.Context())
+			a.Edit = &e.Edit
+			_, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil)
+			w.must(err)
+			a = w.attempt(t.Context())
+			is, err := a.App.Etcd(a.ctx, a.Request, a.Observer)
+			w.must(err)
+			var hosts []string
+			for _, m := range is.Members {
+				hosts = append(hosts, m.Host)
+			}
+			if !slices.Equal(hosts, e.members) || is.Problems != nil {
+				t.Errorf("members are on %q: %q", hosts, is.Problems)
+			}
+			w.settled()
+			w.verified()
+		}
 	})
 }
 

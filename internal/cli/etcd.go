@@ -11,12 +11,14 @@ import (
 
 	"github.com/kubexm/kubexm/internal/app"
 	"github.com/kubexm/kubexm/internal/cli/style"
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 func (p *program) etcdCommand() *cobra.Command {
-	cmd := p.group("etcd", "Look at the etcd of a cluster, defragment it, recover it", p.etcdStatusCommand(), p.etcdDefragCommand(), p.etcdRecoverCommand())
+	cmd := p.group("etcd", "Look at the etcd of a cluster, change its members, defragment it, recover it", p.etcdStatusCommand(), p.etcdMemberCommand(), p.etcdDefragCommand(), p.etcdRecoverCommand())
 	cmd.GroupID = groupCluster
 	return cmd
 }
@@ -79,6 +81,47 @@ func etcdText(is *app.Etcd, st style.Style, width int) string {
 		text += fmt.Sprintf("%s  %s\n", st.Bad.String("PROBLEM"), problem)
 	}
 	return text
+}
+
+func (p *program) etcdMemberCommand() *cobra.Command {
+	return p.group("member", "Give hosts of a cluster members of etcd, or take them away", p.etcdMember(&cobra.Command{
+		Use: "add HOST...", Short: "Give hosts of a cluster members of etcd",
+		Long: `Give hosts of the configuration the role etcd, and make the cluster match it, as kubexm apply
+does. Members join one by one: each learns all data first, and votes only when it is in sync
+and the others are healthy. An odd number of members bears the loss of most.
+
+For a machine that is not in the cluster yet: kubexm add node NAME --address ADDRESS --role etcd.`,
+		Example: "  kubexm etcd member add node4 node5 --name prod",
+	}, func(hosts map[string]v1alpha1.Role) config.Edit { return config.Edit{Gain: hosts} }), p.etcdMember(&cobra.Command{
+		Use: "remove HOST...", Short: "Take the members of etcd of hosts away",
+		Long: `Take the role etcd away from hosts of the configuration, and make the cluster match it, as
+kubexm apply does. Members leave one by one, one that leads after it has handed over; their
+data is removed. It is refused, before anything is changed, if etcd would lose its majority.
+
+Where etcd runs by kubeadm each master has a member: there masters themselves come and go.
+For a machine that has no other role, or cannot be reached: kubexm delete node.`,
+		Example: "  kubexm etcd member remove node5 --name prod",
+	}, func(hosts map[string]v1alpha1.Role) config.Edit { return config.Edit{Lose: hosts} }))
+}
+
+// etcdMember is a command that changes which hosts have members.
+func (p *program) etcdMember(cmd *cobra.Command, edit func(map[string]v1alpha1.Role) config.Edit) *cobra.Command {
+	cmd.PreRunE = p.chosen
+	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return p.hostNames(), cobra.ShellCompDirectiveNoFileComp
+	}
+	format := p.createFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usage(fault.Advise(errors.New("no host is named"), cmd.CommandPath()+" HOST..."))
+		}
+		hosts := map[string]v1alpha1.Role{}
+		for _, h := range args {
+			hosts[h] = v1alpha1.RoleEtcd
+		}
+		return p.editNodes(cmd, format.value, edit(hosts))
+	}
+	return cmd
 }
 
 func (p *program) etcdDefragCommand() *cobra.Command {

@@ -18,6 +18,8 @@ type Edit struct {
 	Add    []v1alpha1.Host            // that are new; what is set in them is written
 	Remove []string                   // that go
 	Roles  map[string][]v1alpha1.Role // by host: all that it has from now on
+	Gain   map[string]v1alpha1.Role   // by host: one that it has from now on, too
+	Lose   map[string]v1alpha1.Role   // by host: one that it has no more
 	Move   map[string]Addresses       // by host
 	Set    map[string]string          // by field, which is a text and in no list, like spec.kubernetes.version
 }
@@ -57,6 +59,7 @@ func (e Edit) apply(text []byte) ([]byte, error) {
 	if err := e.check(&before.Spec); err != nil {
 		return nil, err
 	}
+	e = e.settled(&before.Spec)
 	c, again := decode(body)
 	t := &editing{document: newDocument(body, c, again.root), lines: d.lines, stacked: stacked(&before.Spec)}
 	for _, h := range before.Spec.Hosts {
@@ -134,8 +137,13 @@ func (e Edit) check(s *v1alpha1.Spec) error {
 		there(name)
 		roles(e.Roles[name])
 	}
-	for _, name := range slices.Sorted(maps.Keys(e.Move)) {
+	for _, name := range slices.Concat(slices.Sorted(maps.Keys(e.Move)), slices.Sorted(maps.Keys(e.Gain)), slices.Sorted(maps.Keys(e.Lose))) {
 		there(name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Lose)) {
+		if e.Lose[name] == v1alpha1.RoleEtcd && stacked(s) {
+			fail(name, "all masters have members of etcd: take the role master away, or the host", "")
+		}
 	}
 	if len(errs) == 0 && len(known)+len(adds) == len(e.Remove) {
 		fail("", "a cluster has at least one host", "")
@@ -144,6 +152,28 @@ func (e Edit) check(s *v1alpha1.Spec) error {
 		return errs
 	}
 	return nil
+}
+
+// settled has all roles of hosts that gain or lose one.
+func (e Edit) settled(s *v1alpha1.Spec) Edit {
+	roles := maps.Clone(e.Roles)
+	change := func(name string, to func([]v1alpha1.Role) []v1alpha1.Role) {
+		own, grouped := rolesOf(s, name)
+		if roles == nil {
+			roles = map[string][]v1alpha1.Role{}
+		}
+		roles[name] = to(slices.Concat(own, grouped))
+	}
+	for name, r := range e.Gain {
+		change(name, func(has []v1alpha1.Role) []v1alpha1.Role { return append(has, r) })
+	}
+	for name, r := range e.Lose {
+		change(name, func(has []v1alpha1.Role) []v1alpha1.Role {
+			return slices.DeleteFunc(has, func(h v1alpha1.Role) bool { return h == r })
+		})
+	}
+	e.Roles, e.Gain, e.Lose = roles, nil, nil
+	return e
 }
 
 // unknown are the fields to be set that there are not.

@@ -44,6 +44,8 @@ var edits = []struct {
 	{"more roles", Edit{Roles: byHost{"node1": {"master", "etcd", "worker"}, "node2": {"master", "etcd", "worker"}}}},
 	{"other roles", Edit{Roles: byHost{"node1": {"master"}, "node2": {"loadbalancer"}, "node3": {"worker"}}}},
 	{"no roles", Edit{Roles: byHost{"node3": nil}}},
+	{"gain", Edit{Gain: map[string]v1alpha1.Role{"node2": "etcd", "node3": "etcd"}}},
+	{"lose", Edit{Lose: map[string]v1alpha1.Role{"node2": "worker", "node3": "worker"}}},
 	{"move", Edit{Move: map[string]Addresses{"node1": {Address: "198.51.100.1"}, "node2": {"198.51.100.2", "10.0.0.2"}, "node3": {Internal: "10.0.0.3"}}}},
 	{"set", Edit{Set: map[string]string{"spec.kubernetes.version": "v1.37.1", "spec.etcd.version": "v3.7.1", "spec.network.flannel.version": "v0.28.9"}}},
 }
@@ -57,8 +59,10 @@ func TestEdit(t *testing.T) {
 				t.Fatal(err)
 			}
 			var b strings.Builder
+			was, _ := decode(text)
 			for _, e := range edits {
 				out, err := e.Apply(text)
+				e.Edit = e.settled(&was.Spec)
 				fmt.Fprintf(&b, "== %s\n", e.name)
 				if err != nil {
 					fmt.Fprintf(&b, "%v\n%s\n", err, fault.Advice(err))
@@ -117,6 +121,8 @@ func TestEditRefused(t *testing.T) {
 		"unknown role":   {full, Edit{Roles: byHost{"node1": {"control-plane"}}}, `spec.hosts: "control-plane": no such role; did you mean "master"?`},
 		"not there":      {full, Edit{Remove: []string{"nod2"}}, `spec.hosts: "nod2": no such host; did you mean "node2"?`},
 		"roles of none":  {full, Edit{Roles: byHost{"nodee3": nil}}, `spec.hosts: "nodee3": no such host; did you mean "node3"?`},
+		"gain of none":   {full, Edit{Gain: map[string]v1alpha1.Role{"x": "etcd"}}, `spec.hosts: "x": no such host`},
+		"lose of none":   {full, Edit{Lose: map[string]v1alpha1.Role{"x": "etcd"}}, `spec.hosts: "x": no such host`},
 		"move of none":   {full, Edit{Move: map[string]Addresses{"x": {}}}, `spec.hosts: "x": no such host`},
 		"gone and moved": {full, Edit{Remove: []string{"node1"}, Move: map[string]Addresses{"node1": {}}}, `spec.hosts: "node1": is to be removed, and something else, too`},
 		"all":            {full, Edit{Remove: []string{"node1", "node2", "node3"}}, `spec.hosts: a cluster has at least one host`},
