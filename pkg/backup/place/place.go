@@ -1,4 +1,4 @@
-// Package place holds where backups are kept: directories, and buckets of S3.
+// Package place holds where backups are kept: directories of this machine or of servers that speak SFTP, and buckets of S3.
 package place
 
 import (
@@ -15,7 +15,7 @@ import (
 
 // Place is where backups are kept.
 type Place interface {
-	// Stringer names it as a user does: "/var/backups/kubexm", "s3://bucket/prefix".
+	// Stringer names it as a user does: "/var/backups/kubexm", "s3://bucket/prefix", "sftp://user@host:22/path".
 	fmt.Stringer
 
 	// Put stores what write gives as name. It is there only when write has returned nil and all was
@@ -82,11 +82,14 @@ func sorted(all []Object) []Object {
 type (
 	writer func([]byte) (int, error)
 	reader func([]byte) (int, error)
+	closer func() error
 )
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
 
 func (r reader) Read(p []byte) (int, error) { return r(p) }
+
+func (c closer) Close() error { return c() }
 
 // reading is what Open returns: what is read, and what is to be closed.
 type reading struct {

@@ -48,32 +48,35 @@ func TestDirIgnores(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(path, backup), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := place.Dir(path).List(t.Context(), "prod"); err != nil || len(all) != 0 {
-		t.Errorf("%v, %v", all, err)
-	}
-	if all, err := place.Dir(path).List(t.Context(), "prod-2"); err != nil || len(all) != 1 {
-		t.Errorf("%v, %v", all, err)
+	for kind, at := range directories(t) {
+		for cluster, n := range map[string]int{"prod": 0, "prod-2": 1} {
+			if all, err := at(path).List(t.Context(), cluster); err != nil || len(all) != n {
+				t.Errorf("%s: %v, %v", kind, all, err)
+			}
+		}
 	}
 }
 
 // TestDirSweeps: what a killed run has left goes with a later backup, but not what is being written.
 func TestDirSweeps(t *testing.T) {
-	path := t.TempDir()
-	for name, age := range map[string]time.Duration{"." + backup + "-1": 25 * time.Hour, "." + backup + "-2": time.Hour, ".other": 100 * time.Hour, backup: 100 * time.Hour} {
-		file := filepath.Join(path, name)
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
+	for kind, at := range directories(t) {
+		path := t.TempDir()
+		for name, age := range map[string]time.Duration{"." + backup + "-1": 25 * time.Hour, "." + backup + "-2": time.Hour, ".other": 100 * time.Hour, backup: 100 * time.Hour} {
+			file := filepath.Join(path, name)
+			if err := os.WriteFile(file, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chtimes(file, time.Time{}, time.Now().Add(-age)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := at(path).Put(t.Context(), "prod-20270101T000000Z.tar.zst", gives(nil)); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chtimes(file, time.Time{}, time.Now().Add(-age)); err != nil {
-			t.Fatal(err)
+		entries, err := os.ReadDir(path)
+		if got, want := fmt.Sprint(entries), "[- .other - ."+backup+"-2 - "+backup+" - prod-20270101T000000Z.tar.zst]"; err != nil || strings.ReplaceAll(got, "-  ", "- ") != want {
+			t.Errorf("%s: got %s, want %s; %v", kind, got, want, err)
 		}
-	}
-	if err := place.Dir(path).Put(t.Context(), "prod-20270101T000000Z.tar.zst", gives(nil)); err != nil {
-		t.Fatal(err)
-	}
-	entries, err := os.ReadDir(path)
-	if got, want := fmt.Sprint(entries), "[- .other - ."+backup+"-2 - "+backup+" - prod-20270101T000000Z.tar.zst]"; err != nil || strings.ReplaceAll(got, "-  ", "- ") != want {
-		t.Errorf("got %s, want %s; %v", got, want, err)
 	}
 }
 

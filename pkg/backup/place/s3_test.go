@@ -266,7 +266,7 @@ func TestNewS3(t *testing.T) {
 	}
 }
 
-// same is what both kinds of places must do alike.
+// same is what all kinds of places must do alike.
 func same(t *testing.T, p place.Place, called string) {
 	t.Helper()
 	if p.String() != called {

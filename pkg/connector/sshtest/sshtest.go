@@ -29,7 +29,8 @@ type Handler func(line string, stdin io.Reader, stdout, stderr io.Writer) int
 
 // Config is what a Server is like.
 type Config struct {
-	Handler Handler
+	Handler Handler                  // nil: commands are refused
+	SFTP    func(io.ReadWriteCloser) // serves the subsystem sftp; nil: there is none
 	// Password that opens the door for any user. Without Password and Key,
 	// everybody is let in.
 	Password string
@@ -172,7 +173,7 @@ func (s *Server) serve(conn net.Conn) {
 	}
 }
 
-// session runs the one command of an SSH session.
+// session runs the one command, or the subsystem, of an SSH session.
 func (s *Server) session(c ssh.NewChannel) {
 	ch, requests, err := c.Accept()
 	if err != nil {
@@ -180,14 +181,20 @@ func (s *Server) session(c ssh.NewChannel) {
 	}
 	defer ch.Close()
 	for r := range requests {
-		var exec struct{ Line string }
-		if r.Type != "exec" || ssh.Unmarshal(r.Payload, &exec) != nil {
+		var exec struct{ Line string } // or the name of the subsystem
+		command := r.Type == "exec" && s.cfg.Handler != nil
+		if ssh.Unmarshal(r.Payload, &exec) != nil || !command && (r.Type != "subsystem" || exec.Line != "sftp" || s.cfg.SFTP == nil) {
 			r.Reply(false, nil)
 			continue
 		}
 		r.Reply(true, nil)
 		s.wg.Go(func() { ssh.DiscardRequests(requests) })
-		status := s.start(exec.Line, ch)
+		status := 0
+		if command {
+			status = s.start(exec.Line, ch)
+		} else {
+			s.cfg.SFTP(ch)
+		}
 		ch.SendRequest("exit-status", false, binary.BigEndian.AppendUint32(nil, uint32(status)))
 		return
 	}
