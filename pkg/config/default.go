@@ -42,6 +42,11 @@ func Default(c *v1alpha1.Cluster) {
 		a.CAFile = expandHome(a.CAFile)
 		s.Source.Access[key] = a
 	}
+	for _, t := range s.Backup.Targets {
+		if t.SFTP != nil {
+			t.SFTP.PrivateKeyPath = expandHome(t.SFTP.PrivateKeyPath)
+		}
+	}
 	defaultVersions(s)
 	defaultTimers(&s.Etcd)
 	defaultLoadBalancer(s)

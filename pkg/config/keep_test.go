@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -81,9 +82,9 @@ func filledIn(t *testing.T, k Kept) []byte {
 		for _, key := range keys[:len(keys)-1] {
 			switch next := at[strings.Trim(key, "[]")].(type) {
 			case []any:
-				at = map[string]any{}
-				for name, item := range byName(next) {
-					at[name] = item
+				at = byName(next)
+				for i, item := range next {
+					at[strconv.Itoa(i)] = item
 				}
 			case map[string]any:
 				at = next

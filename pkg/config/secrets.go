@@ -60,20 +60,25 @@ func ResolveSource(ctx context.Context, c *v1alpha1.Cluster, run func(ctx contex
 	return src, warnings, err
 }
 
-// ResolveBackup returns spec.backup of a cluster with every secretKeyFrom read into the field beside it, as ResolveSecrets does. The cluster stays as it is: only what
+// ResolveBackup returns spec.backup of a cluster with every secretKeyFrom, passwordFrom and passphraseFrom read into the field beside it, as ResolveSecrets does. The cluster stays as it is: only what
 // reads and writes backups needs them.
 func ResolveBackup(ctx context.Context, c *v1alpha1.Cluster, run func(ctx context.Context, line string) (string, error)) (b v1alpha1.Backup, warnings Errors, err error) {
 	r := resolver{run: run, known: map[v1alpha1.SecretSource]secret.Secret{}, written: map[*v1alpha1.SecretSource]string{}}
 	b = c.Spec.Backup
 	b.Targets = slices.Clone(b.Targets)
 	for i, t := range b.Targets {
-		if t.S3 == nil {
-			continue
+		if t.S3 != nil {
+			s3 := *t.S3
+			r.written[s3.SecretKeyFrom] = targetPath(i) + ".s3.secretKeyFrom"
+			r.read(ctx, s3.SecretKeyFrom, &s3.SecretKey)
+			b.Targets[i].S3 = &s3
 		}
-		s3 := *t.S3
-		r.written[s3.SecretKeyFrom] = targetPath(i) + ".s3.secretKeyFrom"
-		r.read(ctx, s3.SecretKeyFrom, &s3.SecretKey)
-		b.Targets[i].S3 = &s3
+		if t.SFTP != nil {
+			server := *t.SFTP
+			r.name(targetPath(i)+".sftp", &v1alpha1.Connection{Credentials: server.Credentials})
+			r.credentials(ctx, &server.Credentials)
+			b.Targets[i].SFTP = &server
+		}
 	}
 	warnings, err = r.result(c)
 	return b, warnings, err
@@ -209,6 +214,11 @@ func plainSecret(c *v1alpha1.Cluster) string {
 	for i, t := range c.Spec.Backup.Targets {
 		if t.S3 != nil && !t.S3.SecretKey.IsZero() {
 			return targetPath(i) + ".s3.secretKey"
+		}
+		if t.SFTP != nil {
+			if path := plainIn(targetPath(i)+".sftp", v1alpha1.Connection{Credentials: t.SFTP.Credentials}); path != "" {
+				return path
+			}
 		}
 	}
 	if reg := c.Spec.Registry; reg != nil {

@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"path/filepath"
 
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/backup"
 )
 
@@ -20,38 +21,53 @@ func (k *checker) checkBackup() {
 	}
 	if d := k.Backup.Drill; d != nil {
 		k.calendar("spec.backup.drill.schedule", d.Schedule)
-		if d.IdentityFile != "" && !filepath.IsAbs(d.IdentityFile) {
-			k.fail("spec.backup.drill.identityFile", d.IdentityFile, "must be an absolute path")
-		}
+		k.rooted("spec.backup.drill.identityFile", d.IdentityFile)
 		if len(k.Backup.Targets) == 0 {
 			k.fail("spec.backup.drill", "", "needs spec.backup.targets")
 		}
 	}
 	for i, t := range k.Backup.Targets {
-		at := targetPath(i)
-		if (t.Dir != "") == (t.S3 != nil) {
-			k.errs = append(k.errs, Error{Path: at, Msg: "exactly one kind of place must be given", Allowed: []string{"dir", "s3"}})
-			continue
+		at, kinds := targetPath(i), 0
+		if t.Dir != "" {
+			kinds++
+			k.rooted(at+".dir", t.Dir)
 		}
-		if t.S3 == nil {
-			if !filepath.IsAbs(t.Dir) {
-				k.fail(at+".dir", t.Dir, "must be an absolute path")
-			}
-			continue
+		if t.S3 != nil {
+			kinds++
+			k.checkS3(at+".s3", t.S3)
 		}
-		at += ".s3"
-		if u, err := url.Parse(t.S3.Endpoint); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil {
-			k.fail(at+".endpoint", t.S3.Endpoint, "must be a URL like https://minio.example.org:9000")
+		if t.SFTP != nil {
+			kinds++
+			k.address(at+".sftp.address", t.SFTP.Address)
+			k.hostKey(at+".sftp.hostKey", t.SFTP.HostKey)
+			k.rooted(at+".sftp.path", t.SFTP.Path)
+			k.credentials(at+".sftp", t.SFTP.Credentials, v1alpha1.Credentials{})
 		}
-		if t.S3.Bucket == "" {
-			k.fail(at+".bucket", "", "must be given")
+		if kinds != 1 {
+			k.errs = append(k.errs, Error{Path: at, Msg: "exactly one kind of place must be given", Allowed: []string{"dir", "s3", "sftp"}})
 		}
-		k.secret(at, "secretKey", !t.S3.SecretKey.IsZero(), t.S3.SecretKeyFrom, nil)
-		if given := !t.S3.SecretKey.IsZero() || t.S3.SecretKeyFrom != nil; given != (t.S3.AccessKey != "") {
-			k.fail(at, "", "accessKey needs secretKey or secretKeyFrom")
-		}
-		if t.S3.CAFile != "" {
-			k.readable(at+".caFile", t.S3.CAFile)
-		}
+	}
+}
+
+// rooted checks a path that goes into no script.
+func (k *checker) rooted(at, path string) {
+	if path != "" && !filepath.IsAbs(path) {
+		k.fail(at, path, "must be an absolute path")
+	}
+}
+
+func (k *checker) checkS3(at string, s3 *v1alpha1.BackupS3) {
+	if u, err := url.Parse(s3.Endpoint); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil {
+		k.fail(at+".endpoint", s3.Endpoint, "must be a URL like https://minio.example.org:9000")
+	}
+	if s3.Bucket == "" {
+		k.fail(at+".bucket", "", "must be given")
+	}
+	k.secret(at, "secretKey", !s3.SecretKey.IsZero(), s3.SecretKeyFrom, nil)
+	if given := !s3.SecretKey.IsZero() || s3.SecretKeyFrom != nil; given != (s3.AccessKey != "") {
+		k.fail(at, "", "accessKey needs secretKey or secretKeyFrom")
+	}
+	if s3.CAFile != "" {
+		k.readable(at+".caFile", s3.CAFile)
 	}
 }

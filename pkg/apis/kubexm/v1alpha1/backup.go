@@ -24,12 +24,14 @@ type BackupDrill struct {
 	IdentityFile string `json:"identityFile" jsonschema:"required"`
 }
 
-// BackupTarget is a place where backups are kept: a directory or a bucket.
+// BackupTarget is a place where backups are kept: a directory, of the control machine or of a server, or a bucket.
 type BackupTarget struct {
 	// Directory on the control machine; it may be where NFS is mounted.
 	Dir string `json:"dir,omitempty"`
 	// Bucket of S3, or of what speaks its protocol.
 	S3 *BackupS3 `json:"s3,omitempty"`
+	// Directory of a server that speaks SFTP.
+	SFTP *BackupSFTP `json:"sftp,omitempty"`
 }
 
 // BackupS3 is a bucket of S3.
@@ -52,6 +54,17 @@ type BackupS3 struct {
 	CAFile string `json:"caFile,omitempty" content:"file"`
 	// Name the bucket in the name of the host, and not in the path.
 	VirtualHost bool `json:"virtualHost,omitempty"`
+}
+
+// BackupSFTP is a directory of a server that speaks SFTP. The account needs no shell.
+type BackupSFTP struct {
+	// IP address or name of the server, as the control machine reaches it.
+	Address string `json:"address" jsonschema:"required"`
+	// Public key of the server's sshd, or its fingerprint, as for hosts.
+	HostKey string `json:"hostKey,omitempty"`
+	// Directory, an absolute path as the account sees it. It is made with the first backup.
+	Path string `json:"path" jsonschema:"required"`
+	Credentials
 }
 
 // BackupKeep says which backups stay: those that any field asks for.

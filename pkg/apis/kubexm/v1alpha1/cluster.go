@@ -101,7 +101,7 @@ type Spec struct {
 
 // Credentials is how to log in to a machine.
 type Credentials struct {
-	// Login user. Another user than root needs sudo.
+	// Login user. On hosts, another user than root needs sudo.
 	User string `json:"user,omitempty" jsonschema:"default=root"`
 	// TCP port of sshd.
 	Port int `json:"port,omitempty" jsonschema:"default=22,minimum=1,maximum=65535"`
