@@ -283,26 +283,36 @@ func (s *session) places(ctx context.Context, dirs []string) (all []place.Place,
 	if err != nil {
 		return nil, err
 	}
+	servers, f := s.backupServers(conf), s.fleet()
+	if f.acquaint(ctx, servers); f.unkept != nil {
+		s.notice("warning: %v", f.unkept)
+	}
 	for _, t := range conf.Targets {
-		if t.S3 == nil {
-			all = append(all, place.Dir(t.Dir))
-			continue
-		}
-		bucket := place.S3{
-			Endpoint: t.S3.Endpoint, Region: t.S3.Region, Bucket: t.S3.Bucket, Prefix: t.S3.Prefix, AccessKey: t.S3.AccessKey, SecretKey: t.S3.SecretKey, VirtualHost: t.S3.VirtualHost,
-		}
-		if t.S3.CAFile != "" {
-			if bucket.CA, err = os.ReadFile(t.S3.CAFile); err != nil {
-				return nil, fault.Exit(fmt.Errorf("reading spec.backup.targets[].s3.caFile: %w", err), fault.ExitUsage)
+		var p place.Place
+		switch {
+		case t.SFTP != nil:
+			p, servers = place.SFTP(servers[0], t.SFTP.Path), servers[1:]
+		case t.S3 != nil:
+			if p, err = bucket(t.S3); err != nil {
+				return nil, fault.Exit(err, fault.ExitUsage)
 			}
-		}
-		p, err := place.NewS3(bucket)
-		if err != nil {
-			return nil, fault.Exit(err, fault.ExitUsage)
+		default:
+			p = place.Dir(t.Dir)
 		}
 		all = append(all, p)
 	}
 	return all, nil
+}
+
+func bucket(c *v1alpha1.BackupS3) (place.Place, error) {
+	s3 := place.S3{Endpoint: c.Endpoint, Region: c.Region, Bucket: c.Bucket, Prefix: c.Prefix, AccessKey: c.AccessKey, SecretKey: c.SecretKey, VirtualHost: c.VirtualHost}
+	if c.CAFile != "" {
+		var err error
+		if s3.CA, err = os.ReadFile(c.CAFile); err != nil {
+			return nil, fmt.Errorf("reading spec.backup.targets[].s3.caFile: %w", err)
+		}
+	}
+	return place.NewS3(s3)
 }
 
 func (s *session) keeps() place.Keep {

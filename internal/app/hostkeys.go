@@ -111,6 +111,37 @@ func (f *fleet) ask(ctx context.Context, strangers []stranger) {
 	f.unkept = errors.Join(f.unkept, durable.Advise(connector.Trust(f.of.knownHosts(), shown)))
 }
 
+// backupServers are how to reach those that backups are kept on by SFTP.
+func (s *session) backupServers(b v1alpha1.Backup) (all []connector.SSHConfig) {
+	for _, t := range b.Targets {
+		if to := t.SFTP; to != nil {
+			all = append(all, s.fleet().ssh(to.Address, to.Address, to.HostKey, to.Credentials, s.config.Spec.Global, s.knownHosts()))
+		}
+	}
+	return all
+}
+
+// acquaint is meet for servers that are no hosts. Their keys are recorded here where nobody is to be asked: they are reached later, if at all.
+func (f *fleet) acquaint(ctx context.Context, servers []connector.SSHConfig) {
+	var all []stranger
+	for _, conf := range servers {
+		all = append(all, stranger{conf, f.of.hostKeys(f.of.config.Spec.Global), nil})
+	}
+	if all = f.unknown(all); len(all) == 0 {
+		return
+	}
+	f.ask(ctx, all)
+	for _, s := range all {
+		if s.policy != acceptNew {
+			continue
+		}
+		if shown, err := connector.ShownKey(ctx, s.conf); err == nil && shown.Key != "" { // whoever connects says why not
+			f.unkept = errors.Join(f.unkept, durable.Advise(connector.Trust(f.of.knownHosts(), []connector.HostKey{shown})))
+		}
+	}
+	f.tellRecorded(all)
+}
+
 // tellRecorded tells of the keys that were recorded without a question.
 func (f *fleet) tellRecorded(strangers []stranger) {
 	keys, err := connector.ReadHostKeys(f.of.knownHosts())
@@ -143,7 +174,7 @@ type TrustedHost struct {
 	Keys, Bastion []connector.HostKey // of the bastion: none where it is reached directly
 }
 
-// TrustHosts asks all machines of a cluster whose host keys are not known for them, and records those that MayTrust agrees to. It returns what is known of all
+// TrustHosts asks all machines of a cluster, and the servers that have its backups, whose host keys are not known for them, and records those that MayTrust agrees to. It returns what is known of all
 // hosts then, and an error for those that have shown none, or whose keys could not be recorded.
 func (a *App) TrustHosts(ctx context.Context, r Request, o Observer) ([]TrustedHost, error) {
 	r.HostKeys = ask
@@ -157,6 +188,7 @@ func (a *App) TrustHosts(ctx context.Context, r Request, o Observer) ([]TrustedH
 	f := s.fleet()
 	defer f.hangUp()
 	f.meet(ctx)
+	f.acquaint(ctx, s.backupServers(s.config.Spec.Backup))
 	keys, err := connector.ReadHostKeys(s.knownHosts())
 	if err != nil {
 		return nil, err

@@ -95,7 +95,7 @@ spec:
 func TestTrustHosts(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("HOME", dir)
-	node1 := sshtest.Start(t, sshtest.Config{Password: "secret"})
+	node1, server := sshtest.Start(t, sshtest.Config{Password: "secret"}), sshtest.Start(t, sshtest.Config{Password: "secret"})
 	authority := "@cert-authority * " + string(ssh.MarshalAuthorizedKey(sshtest.Start(t, sshtest.Config{}).HostKey)) // of other machines
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, ".ssh"), 0o700), os.WriteFile(filepath.Join(dir, ".ssh/known_hosts"), []byte(authority), 0o600)); err != nil {
 		t.Fatal(err)
@@ -137,5 +137,13 @@ spec:
 	agree := app.Observer{MayTrust: func(context.Context, []connector.HostKey) error { return nil }}
 	if _, err := a.TrustHosts(t.Context(), app.Request{File: file}, agree); err == nil || !strings.Contains(err.Error(), "recording the host key of node1") {
 		t.Errorf("a key that cannot be recorded: %v", err)
+	}
+	config += fmt.Sprintf("  backup: {targets: [{sftp: {address: 127.0.0.1, port: %d, path: /backups}}]}\n", server.Port)
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = a.TrustHosts(t.Context(), app.Request{File: file}, agree) // as before
+	if known, err := os.ReadFile(filepath.Join(dir, "work/met/known_hosts")); !strings.Contains(string(known), string(ssh.MarshalAuthorizedKey(server.HostKey))) {
+		t.Errorf("%v; the server with the backups is not known:\n%s", err, known)
 	}
 }

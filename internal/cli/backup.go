@@ -34,10 +34,10 @@ this machine has of the cluster: keys, configuration, records. Together they are
 from which kubexm restore makes the cluster again, here or on other machines. The cluster
 goes on meanwhile.
 
-The file is encrypted for spec.backup.recipients, and goes to all of spec.backup.targets;
-nothing of it is written unencrypted. Then those are removed there that spec.backup.keep
-does not ask for any more. The images of a private registry, data of pods, and an external
-etcd are not part of it.
+The file is encrypted for spec.backup.recipients, and goes to all of spec.backup.targets:
+directories, servers that speak SFTP, buckets of S3. Nothing of it is written unencrypted.
+Then those are removed there that spec.backup.keep does not ask for any more. The images of
+a private registry, data of pods, and an external etcd are not part of it.
 
 For a backup every night, let a timer run it:
   17 2 * * *  cd /srv/clusters && kubexm backup create --name prod --quiet`,
