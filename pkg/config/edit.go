@@ -140,11 +140,7 @@ func (e Edit) check(s *v1alpha1.Spec) error {
 	for _, name := range slices.Concat(slices.Sorted(maps.Keys(e.Move)), slices.Sorted(maps.Keys(e.Gain)), slices.Sorted(maps.Keys(e.Lose))) {
 		there(name)
 	}
-	for _, name := range slices.Sorted(maps.Keys(e.Lose)) {
-		if e.Lose[name] == v1alpha1.RoleEtcd && stacked(s) {
-			fail(name, "all masters have members of etcd: take the role master away, or the host", "")
-		}
-	}
+	errs = append(errs, e.implied(s)...)
 	if len(errs) == 0 && len(known)+len(adds) == len(e.Remove) {
 		fail("", "a cluster has at least one host", "")
 	}
@@ -152,6 +148,16 @@ func (e Edit) check(s *v1alpha1.Spec) error {
 		return errs
 	}
 	return nil
+}
+
+// implied are the hosts that cannot lose a role, as masters have it without its being written.
+func (e Edit) implied(s *v1alpha1.Spec) (errs Errors) {
+	for _, name := range slices.Sorted(maps.Keys(e.Lose)) {
+		if e.Lose[name] == v1alpha1.RoleEtcd && stacked(s) {
+			errs = append(errs, Error{Path: "spec.hosts", Value: name, Msg: "all masters have members of etcd: take the role master away, or the host"})
+		}
+	}
+	return errs
 }
 
 // settled has all roles of hosts that gain or lose one.

@@ -3,6 +3,7 @@ package config
 import (
 	"net/url"
 	"path/filepath"
+	"strings"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/backup"
@@ -58,7 +59,11 @@ func (k *checker) rooted(at, path string) {
 
 func (k *checker) checkS3(at string, s3 *v1alpha1.BackupS3) {
 	if u, err := url.Parse(s3.Endpoint); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil {
-		k.fail(at+".endpoint", s3.Endpoint, "must be a URL like https://minio.example.org:9000")
+		value, _, secret := strings.Cut(s3.Endpoint, "@")
+		if secret { // a password may be before it
+			value = ""
+		}
+		k.fail(at+".endpoint", value, "must be a URL like https://minio.example.org:9000")
 	}
 	if s3.Bucket == "" {
 		k.fail(at+".bucket", "", "must be given")

@@ -8,16 +8,17 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/base64"
 	"encoding/pem"
 	"fmt"
 	"math/big"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -84,21 +85,20 @@ func TestAuthorities(t *testing.T) {
 		must(t, the.bed.Load(t.Context(), n, smoke.Image))
 	}
 	c.serve(t)
+	hook := &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "e2e"}, Webhooks: []admissionv1.ValidatingWebhook{{
+		Name: "e2e.kubexm.test", AdmissionReviewVersions: []string{"v1"}, SideEffects: new(admissionv1.SideEffectClassNone), ClientConfig: admissionv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/")},
+	}}}
 	trust := func(g given) {
 		text, err := os.ReadFile(g.cert)
 		must(t, err)
-		the.on(t, c.masters()[0], fmt.Sprintf(`kubectl --kubeconfig /etc/kubernetes/admin.conf apply -f - <<'END'
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingWebhookConfiguration
-metadata: {name: e2e}
-webhooks:
-- name: e2e.kubexm.test
-  clientConfig: {url: "https://127.0.0.1:1/", caBundle: %s}
-  failurePolicy: Ignore
-  sideEffects: None
-  admissionReviewVersions: [v1]
-  rules: [{apiGroups: [e2e.kubexm.test], apiVersions: [v1], resources: [things], operations: [CREATE]}]
-END`, base64.StdEncoding.EncodeToString(text)))
+		hook.Webhooks[0].ClientConfig.CABundle = text
+		hooks := c.client(t).AdmissionregistrationV1().ValidatingWebhookConfigurations()
+		if hook.ResourceVersion == "" {
+			hook, err = hooks.Create(t.Context(), hook, metav1.CreateOptions{})
+		} else {
+			hook, err = hooks.Update(t.Context(), hook, metav1.UpdateOptions{})
+		}
+		must(t, err)
 	}
 	trust(first)
 	args := []string{"certs", "rotate-ca", "kubernetes", "--cert", second.cert, "--key", second.key, "--restart-workloads", "--yes", "-o", "json"}
@@ -112,7 +112,7 @@ END`, base64.StdEncoding.EncodeToString(text)))
 	if left, _ := filepath.Glob(c.dir("certs", "*", "*-old-*")); !strings.Contains(gone, "ca-old-") || len(left) > 0 {
 		t.Errorf("destroyed are %s, and left %q", gone, left)
 	}
-	c.certs(t, "certs", "renew", "--within", "400")
+	c.certs(t, "certs", "renew", "--within", "4000") // they live ten years
 	if out := c.run(t, "certs", "renew", "--within", "30", "--yes").ok(t).text(); strings.Contains(out, "changed") {
 		t.Errorf("nothing ends within 30 days: %s", out)
 	}
@@ -121,15 +121,30 @@ END`, base64.StdEncoding.EncodeToString(text)))
 	c.unchanged(t)
 }
 
-// TestFullEtcd fills etcd until it takes no writes any more, first by changes of one object, then by many objects, and has kubexm make space.
+// onWorker keeps backups on the last host, which only has to speak SFTP for that.
+func onWorker(spec map[string]any) {
+	hosts := spec["hosts"].([]any)
+	server := map[string]any{"address": hosts[len(hosts)-1].(map[string]any)["address"], "path": "/srv/backups/kubexm"}
+	for _, field := range []string{"user", "privateKeyPath"} {
+		server[field] = spec["global"].(map[string]any)[field]
+	}
+	set("backup.targets", []any{map[string]any{"sftp": server}})(spec)
+}
+
+// TestFullEtcd fills etcd until it takes no writes any more, first by changes of one object, then by many objects, and has kubexm make space. Then the cluster is brought back to
+// a backup from before, which a real sshd has kept.
 func TestFullEtcd(t *testing.T) {
 	defer timed(t)()
 	defer the.shrink(t)
 	restoreMachines(t)
 	the.resize(t, testbed.Rows[1].Nodes())
-	c := newCluster(t, 2, where{}, impatient, set("etcd.extraArgs", map[string]any{"quota-backend-bytes": "50331648"}))
+	key := filepath.Join(t.TempDir(), "recovery.key")
+	public, err := exec.Command(the.program, "backup", "key", "--out", key).Output()
+	must(t, err)
+	c := newCluster(t, 2, where{}, impatient, set("etcd.extraArgs", map[string]any{"quota-backend-bytes": "50331648"}), set("backup.recipients", []any{strings.TrimSpace(string(public))}), onWorker)
 	c.create(t).ok(t)
 	defer func() { c.remove(t) }()
+	t.Log(c.run(t, "backup", "create").ok(t).text())
 	maps := c.client(t).CoreV1().ConfigMaps("default")
 	// fill writes until etcd takes nothing.
 	fill := func(write func(i int, o *corev1.ConfigMap) error) (n int) {
@@ -175,6 +190,13 @@ func TestFullEtcd(t *testing.T) {
 	t.Log(c.run(t, "etcd", "defrag").ok(t).text())
 	must(t, create(0, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "small"}}))
 	t.Log(c.run(t, "etcd", "status").ok(t).text())
+
+	t.Log(c.run(t, "backup", "list").ok(t).text())
+	t.Log(c.run(t, "backup", "verify", "latest", "-i", key).ok(t).text())
+	c.run(t, "restore", "latest", "-i", key, "--yes", "-o", "json").ok(t)
+	if _, err := maps.Get(t.Context(), "small", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("what is younger than the backup is still there: %v", err)
+	}
 	c.whole(t)
 	c.unchanged(t)
 }
