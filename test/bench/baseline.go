@@ -66,7 +66,7 @@ func (b *bench) prepare(ctx context.Context, file string, row int) (*baseline, e
 	}
 	return &baseline{[]string{
 		fmt.Sprint("ROW=", row), "MASTERS=" + strings.Join(masters, " "), "WORKER=" + c.IP(worker), "KEY=" + b.testbed.KeyFile(), "KNOWN=" + b.testbed.KnownHosts(),
-		"FILES=" + files, "PAUSE=" + c.Image("pause"), "VERSION=" + c.Spec.Kubernetes.Version, "ETCD=" + etcd[strings.LastIndex(etcd, ":")+1:],
+		"FILES=" + files, "PAUSE=" + c.Image("pause"), "VERSION=" + c.Spec.Kubernetes.Version, "ETCD=" + etcd[strings.LastIndex(etcd, ":")+1:], "ETCD_IMAGE=" + etcd,
 		"OUT=" + filepath.Join(b.dir, "admin.conf"),
 	}}, nil
 }

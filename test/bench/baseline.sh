@@ -6,13 +6,14 @@
 # be run twice and undoes nothing.
 #
 #   ROW              1: kubeadm, etcd as a static pod; 2: plain binaries under systemd, one master; 4: as 1, several masters;
-#                    join: only WORKER joins, a cluster of row 1 that runs
+#                    join: only WORKER joins, a cluster of row 1 that runs; restore: row 1 again, from BACKUP
 #   MASTERS, WORKER  addresses; the nodes' host names are node1, node2 and so on in this order
 #   OTHERS           join: addresses of the workers that are there, between these two in that order
 #   KEY, KNOWN       private key and known hosts for ssh, as root
 #   FILES            prepared beforehand: runtime/ (a tree to copy), programs/ (binaries),
 #                    images/*.tar (OCI archives), manifests/*.yaml
 #   PAUSE, VERSION   image of pod sandboxes; version of Kubernetes
+#   BACKUP           restore: what is in a backup of kubexm's, as a tar; ETCD_IMAGE has the tool for it
 #   OUT              where the administrator's kubeconfig goes; join: where it is
 set -Eeuo pipefail
 
@@ -253,6 +254,37 @@ rowjoin() {
   all
   kubeadm_join "$WORKER" worker
   ready "${NAME[$WORKER]}"
+}
+
+# ---- restore: row 1 on other machines, with the data and the keys of a backup. What nodes and pods were on the old machines is removed
+
+rowrestore() {
+  local pki=$T/keys$PKI certs=$T/backup/certs
+  mkdir -p "$T/backup" "$pki/etcd"
+  tar -C "$T/backup" -xf "$BACKUP"
+  cp "$certs"/kubernetes/{ca.crt,ca.key,sa.key} "$pki"
+  openssl pkey -in "$pki/sa.key" -pubout -out "$pki/sa.pub"
+  cp "$certs"/etcd/ca.{crt,key} "$pki/etcd"
+  for end in crt key; do cp "$certs/front-proxy/ca.$end" "$pki/front-proxy-ca.$end"; done
+  (cd "$T"; cp "$pki"/ca.{crt,key} .; leaf ca admin /O=system:masters/CN=kubernetes-admin; kubeconfig admin "https://$MASTER:6443" >"$OUT")
+  restored_master &
+  kubeadm_worker &
+  await node1
+  ready "${NAME[@]}"
+}
+restored_master() {
+  kubeadm_node "$MASTER" control kubectl
+  images "$MASTER" node &
+  tree "$MASTER" "$T/keys"
+  on "$MASTER" "cat >/var/lib/etcd.db
+/usr/local/bin/ctr -n k8s.io run --rm --mount type=bind,src=/var/lib,dst=/var/lib,options=rbind:rw $ETCD_IMAGE restore \
+/usr/local/bin/etcdutl snapshot restore /var/lib/etcd.db --data-dir /var/lib/etcd --name node1 --initial-cluster node1=https://$MASTER:2380 \
+--initial-advertise-peer-urls https://$MASTER:2380 --bump-revision 1000000000 --mark-compacted >/dev/null; rm /var/lib/etcd.db" <"$T/backup/etcd.db"
+  kubeadm_init "$MASTER"
+  $KUBECTL delete node "${NAME[$WORKER]}" >/dev/null
+  $KUBECTL delete pods --all-namespaces --all --force --grace-period=0 >/dev/null 2>&1
+  reach node1
+  all
 }
 
 # ---- row 2: plain binaries

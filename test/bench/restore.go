@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// restore compares a cluster that is made again on other machines, from a backup, with a script that does so by hand. Both have the programs and images on this machine.
+func (b *bench) restore(ctx context.Context) ([]figure, error) {
+	const nodes, row, objects, goal = 2, 1, 1000, 1.25
+	if err := b.components(ctx); err != nil {
+		return nil, err
+	}
+	if err := b.fresh(ctx, nodes); err != nil {
+		return nil, err
+	}
+	conf, err := b.configure(nodes, row)
+	if err != nil {
+		return nil, err
+	}
+	base, err := b.prepare(ctx, conf, row)
+	if err != nil {
+		return nil, err
+	}
+	backup, err := b.backedUp(ctx, conf, objects)
+	if err != nil {
+		return nil, err
+	}
+	content := filepath.Join(b.dir, "backup.tar")
+	if err := unpack(backup, content); err != nil {
+		return nil, err
+	}
+	out := filepath.Join(b.dir, "admin.conf")
+	var ours, theirs []made
+	for round := range b.rounds {
+		var hand, run made
+		sides := []func() (string, error){
+			func() (_ string, err error) {
+				hand.used, err = base.run(ctx, "baseline", "ROW=restore", "BACKUP="+content)
+				return out, err
+			},
+			func() (_ string, err error) {
+				run, err = b.kubexm(ctx, b.workdir(), "restore", backup, "-f", conf, "--yes")
+				return filepath.Join(b.workdir(), cluster, "admin.conf"), err
+			},
+		}
+		if round%2 == 1 {
+			slices.Reverse(sides)
+		}
+		for _, side := range sides {
+			if err := b.fresh(ctx, nodes); err != nil {
+				return nil, err
+			}
+			kubeconfig, err := side()
+			if err == nil {
+				err = b.whole(ctx, kubeconfig, objects)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		fmt.Fprintf(b.out, "restore, row %d, round %d: script %s, kubexm %s\n", row, round+1, seconds(hand.wall), seconds(run.wall))
+		ours, theirs = append(ours, run), append(theirs, hand)
+	}
+	wall := func(m made) time.Duration { return m.wall }
+	mine, hand := median(ours, wall), median(theirs, wall)
+	f := figure{
+		what:   fmt.Sprintf("a cluster of %d nodes again, on other machines, row %d", nodes, row),
+		kubexm: seconds(mine.wall), against: "hand-written script " + seconds(hand.wall), ratio: mine.wall.Seconds() / hand.wall.Seconds(), goal: fmt.Sprintf("<= %g", goal),
+		notes: []string{
+			fmt.Sprintf("All rounds: script %s; kubexm %s. Each time all %d objects were there.", walls(theirs), walls(ours), objects),
+			"Critical path of the median run:\n" + legs(mine.path),
+		},
+	}
+	f.missed = f.ratio > goal
+	return []figure{f}, nil
+}
+
+// backedUp makes a cluster with some objects, and a backup of it that is not encrypted.
+func (b *bench) backedUp(ctx context.Context, conf string, objects int) (file string, err error) {
+	made, err := b.kubexm(ctx, b.workdir(), "create", "cluster", "-f", conf)
+	if err != nil {
+		return "", err
+	}
+	var list strings.Builder
+	for i := range objects {
+		fmt.Fprintf(&list, "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s%d}\n", object, i)
+	}
+	create := b.kubectl(ctx, made.Kubeconfig, "create", "--validate=false", "-f", "-")
+	create.Stdin = strings.NewReader(list.String())
+	if _, err := measure(create); err != nil {
+		return "", err
+	}
+	dir := filepath.Join(b.dir, "backups")
+	if _, err := measure(exec.CommandContext(ctx, b.program, "backup", "create", "-f", conf, "--workdir", b.workdir(), "--unencrypted", "--to", dir)); err != nil {
+		return "", err
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err == nil && len(files) != 1 {
+		err = fmt.Errorf("backups are %q", files)
+	}
+	if err != nil {
+		return "", err
+	}
+	return files[0], nil
+}
+
+// object begins the names of objects that are backed up.
+const object = "backed-up-"
+
+// whole wants a cluster to have all objects.
+func (b *bench) whole(ctx context.Context, kubeconfig string, objects int) error {
+	out, err := b.kubectl(ctx, kubeconfig, "get", "configmaps", "-o", "name").Output()
+	if n := strings.Count(string(out), object); err == nil && n != objects {
+		err = fmt.Errorf("%d of %d objects are there", n, objects)
+	}
+	return err
+}
+
+// kubectl is the one that was laid out for the script.
+func (b *bench) kubectl(ctx context.Context, kubeconfig string, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, filepath.Join(b.dir, "files1", "programs", "kubectl"), append([]string{"--kubeconfig", kubeconfig}, args...)...)
+}
+
+// unpack writes what is compressed in a file to another one.
+func unpack(from, to string) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	z, err := zstd.NewReader(in)
+	if err != nil {
+		return err
+	}
+	defer z.Close()
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, z)
+	return errors.Join(err, out.Close())
+}
