@@ -72,7 +72,7 @@ func TestAuthorities(t *testing.T) {
 	restoreMachines(t)
 	the.resize(t, testbed.Rows[1].Nodes())
 	before := the.snapshots(t)
-	c := newCluster(t, 2, where{}, impatient)
+	c := newCluster(t, 2, where{}, impatient, set("kubernetes.certificateValidityDays", 100))
 	first, second := authority(t, "kubexm e2e first", true), authority(t, "kubexm e2e second", false)
 	c.run(t, "certs", "use-ca", "kubernetes", "--cert", first.cert, "--key", first.key).ok(t)
 	c.create(t).ok(t)
@@ -112,7 +112,9 @@ func TestAuthorities(t *testing.T) {
 	if left, _ := filepath.Glob(c.dir("certs", "*", "*-old-*")); !strings.Contains(gone, "ca-old-") || len(left) > 0 {
 		t.Errorf("destroyed are %s, and left %q", gone, left)
 	}
-	c.certs(t, "certs", "renew", "--within", "4000") // they live ten years
+	if o := c.run(t, "certs", "renew", "--within", "200", "--yes", "-o", "json").ok(t); o.result.Summary.Changed == 0 {
+		t.Error("certificates that end in 100 days were not renewed")
+	}
 	if out := c.run(t, "certs", "renew", "--within", "30", "--yes").ok(t).text(); strings.Contains(out, "changed") {
 		t.Errorf("nothing ends within 30 days: %s", out)
 	}

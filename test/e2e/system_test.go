@@ -204,7 +204,16 @@ func (c *cluster) killedRestarts(t *testing.T) {
 			return
 		}
 		t.Logf("killed after %.1f s", o.took.Seconds())
-		time.Sleep(30 * time.Second) // a machine that was told to restart does so
+		time.Sleep(5 * time.Second) // a machine that was told to restart begins to
+		for _, n := range the.nodes {
+			for begun := time.Now(); ; time.Sleep(time.Second) {
+				if _, err := the.bed.SSH(t.Context(), n, "true"); err == nil {
+					break
+				} else if time.Since(begun) > 3*time.Minute {
+					t.Fatalf("%s is not back: %v", n.Name, err)
+				}
+			}
+		}
 		if again := "--resume"; !slices.Contains(args, again) {
 			args = append(args, again)
 		}
