@@ -86,7 +86,7 @@ func (u *use) download(ctx context.Context, confs []*v1alpha1.Cluster, sel Selec
 	}
 	slices.Sort(d.Versions)
 	d.Versions = slices.Compact(d.Versions)
-	if d.needs, err = needed(d.clusters...); err != nil {
+	if d.needs, err = checked(cluster.AllNeeds(d.clusters...), d.clusters); err != nil { // a site without a network has nowhere to get more from
 		return nil, err
 	}
 	if d.packages, err = u.packageSets(ctx, d.store, sel, d.clusters); err != nil {
@@ -103,7 +103,11 @@ func (u *use) download(ctx context.Context, confs []*v1alpha1.Cluster, sel Selec
 }
 
 func needed(clusters ...*cluster.Cluster) ([]resource.Item, error) {
-	items := cluster.Needs(clusters...)
+	return checked(cluster.Needs(clusters...), clusters)
+}
+
+// checked returns what clusters need, where that is known.
+func checked(items []resource.Item, clusters []*cluster.Cluster) ([]resource.Item, error) {
 	for _, c := range clusters {
 		if err := c.Err(); err != nil {
 			return nil, fmt.Errorf("finding out what cluster %s needs: %w", c.Name, err)
@@ -366,7 +370,7 @@ func (a *App) Prune(ctx context.Context, r Request, o Observer, sel Selection) (
 	if err != nil {
 		return nil, fmt.Errorf("looking for clusters: %w", err)
 	}
-	keep, err := needed(all...)
+	keep, err := checked(cluster.AllNeeds(all...), all)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -46,6 +47,9 @@ func (u *use) edited(d document) (document, error) {
 	}
 	if d.given, err = remaining(*u.Edit, conf, left).Apply(text); err != nil {
 		return d, fault.Exit(fmt.Errorf("editing %s: %w", d.file, err), fault.ExitUsage)
+	}
+	if bytes.Equal(d.given, text) {
+		u.notice("%s has that already; going on as kubexm apply does", d.file)
 	}
 	if inFile {
 		d.back, d.found = d.file, text

@@ -110,6 +110,12 @@ func TestMembers(t *testing.T) {
 			w.settled()
 			w.verified()
 		}
+		w.hosts["node4"].SetDown(true)
+		a := w.attempt(t.Context())
+		a.AllowMissing, a.Edit = true, &kubexm.Edit{Lose: map[string]v1alpha1.Role{"node4": v1alpha1.RoleEtcd}}
+		if _, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil); err == nil || !strings.Contains(fault.Advice(err), "its member of etcd is to go") {
+			t.Errorf("a host is left out whose member of etcd is to go: %v: %s", err, fault.Advice(err))
+		}
 	})
 }
 

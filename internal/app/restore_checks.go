@@ -124,7 +124,7 @@ func (s *site) checkUtility(ctx context.Context) error {
 		a := s.cluster.Artifact("etcd", h)
 		if _, err := s.cluster.Store.Programs(ctx, a); err != nil {
 			err = fmt.Errorf("%s is not in the store: etcdutl in it restores the data: %w", a, err)
-			return fault.Exit(fault.Advise(err, "download it with a configuration that has etcd.type kubexm: kubexm download --export FILE; and then: kubexm import FILE"), fault.ExitUsage)
+			return fault.Exit(fault.Advise(err, "make a bundle that has it on a machine with a network: kubexm download --export FILE; and then here: kubexm import FILE"), fault.ExitUsage)
 		}
 	}
 	return nil

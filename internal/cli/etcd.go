@@ -88,7 +88,7 @@ func (p *program) etcdMemberCommand() *cobra.Command {
 		Use: "add HOST...", Short: "Give hosts of a cluster members of etcd",
 		Long: `Give hosts of the configuration the role etcd, and make the cluster match it, as kubexm apply
 does. Members join one by one: each learns all data first, and votes only when it is in sync
-and the others are healthy. An odd number of members bears the loss of most.
+and the others are healthy. Keep their number odd: 3 members survive the loss of 1, 5 that of 2.
 
 For a machine that is not in the cluster yet: kubexm add node NAME --address ADDRESS --role etcd.`,
 		Example: "  kubexm etcd member add node4 node5 --name prod",
@@ -99,7 +99,8 @@ kubexm apply does. Members leave one by one, one that leads after it has handed 
 data is removed. It is refused, before anything is changed, if etcd would lose its majority.
 
 Where etcd runs by kubeadm each master has a member: there masters themselves come and go.
-For a machine that has no other role, or cannot be reached: kubexm delete node.`,
+For a machine that has no other role: kubexm delete node. One that cannot be reached is given
+up as a whole: kubexm delete node --force.`,
 		Example: "  kubexm etcd member remove node5 --name prod",
 	}, func(hosts map[string]v1alpha1.Role) config.Edit { return config.Edit{Lose: hosts} }))
 }
@@ -132,9 +133,10 @@ when all are healthy, and the one that leads last, after it has handed over. A m
 answers nobody meanwhile, for about a second per 500 MB.
 
 When the data of a member is as large as it may be, etcd raises the alarm NOSPACE and takes
-no writes any more, not even those with which API servers would make space. Then what keys
-had before is forgotten, all members that answer are defragmented without waiting for
-health, and the alarm is taken back, if that has made space.`,
+no writes any more, and API servers cannot compact it. Then its history is compacted up to
+the present revision, all members that vote and answer are defragmented without waiting for
+health, and the alarm is cleared, if that has made space. Clients that watch or page through
+older revisions begin anew.`,
 		Example: "  kubexm etcd defrag --name prod --dry-run\n  kubexm etcd defrag --name prod",
 	})
 	format := p.runFlags(cmd)

@@ -29,7 +29,7 @@ func (p *program) hostsTrustCommand() *cobra.Command {
 fingerprints, and record those that you trust, in known_hosts in the cluster's directory. Nobody logs in to the
 hosts; a bastion is logged in to, for those behind it. Keys that are known already, also by OpenSSH, are left alone.
 It prints the keys of all machines that are known then; -o yaml prints them as the hostKey fields of hosts and
-bastions, to be kept in the configuration. Servers of spec.backup.targets[].sftp are asked, too.
+bastions, to be kept in the configuration. The keys of servers of spec.backup.targets[].sftp are recorded, too, and not printed.
 
 Compare each fingerprint with what the machine itself says on its console, or what its provider shows:
   ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub

@@ -24,6 +24,8 @@ func (c *Cluster) Needed(host string, down []string) string {
 		return "it is a master, and no other one has an API server that is ready"
 	case c.Balances(h) && !remains(c.All(v1alpha1.RoleLoadBalancer), down):
 		return "it is a load balancer, and no other one is left"
+	case !h.Is(v1alpha1.RoleEtcd) && slices.Contains(c.All(), host) && !c.ExternalEtcd() && c.MemberOf(host).ID != 0:
+		return "its member of etcd is to go, and is not removed without it; to give up the whole machine: kubexm delete node " + host + " --force"
 	case h.Is(v1alpha1.RoleEtcd):
 		if votes, total := c.votesWithout(down); votes < total/2+1 {
 			return fmt.Sprintf("it has a member of etcd, and without it %d of %d are healthy, which is no majority", votes, total)

@@ -320,6 +320,22 @@ func (c *Cluster) Repository(host string) *resource.Repository {
 	return &resource.Repository{System: distro.NameOf(f.OS, f.OSVersion), Arch: c.Arch(host), Store: c.Store}
 }
 
+// AllNeeds is Needs, and what a restore needs besides: where kubeadm runs etcd, its programs are in an image alone.
+func AllNeeds(clusters ...*Cluster) []resource.Item {
+	all := Needs(clusters...)
+	for _, c := range clusters {
+		if c.Spec.Etcd.Type != v1alpha1.TypeKubeadm {
+			continue
+		}
+		for _, h := range c.Masters() {
+			if i := (resource.Item{Artifact: c.Artifact("etcd", h)}); !slices.Contains(all, i) {
+				all = append(all, i)
+			}
+		}
+	}
+	return all
+}
+
 // Needs is everything of the store that clusters need, each thing once: of each the
 // programs of all hosts, then the images of all nodes.
 func Needs(clusters ...*Cluster) (all []resource.Item) {

@@ -153,7 +153,8 @@ func (e Edit) check(s *v1alpha1.Spec) error {
 // implied are the hosts that cannot lose a role, as masters have it without its being written.
 func (e Edit) implied(s *v1alpha1.Spec) (errs Errors) {
 	for _, name := range slices.Sorted(maps.Keys(e.Lose)) {
-		if e.Lose[name] == v1alpha1.RoleEtcd && stacked(s) {
+		own, grouped := rolesOf(s, name)
+		if e.Lose[name] == v1alpha1.RoleEtcd && stacked(s) && slices.Contains(append(own, grouped...), v1alpha1.RoleMaster) {
 			errs = append(errs, Error{Path: "spec.hosts", Value: name, Msg: "all masters have members of etcd: take the role master away, or the host"})
 		}
 	}
@@ -171,7 +172,12 @@ func (e Edit) settled(s *v1alpha1.Spec) Edit {
 		roles[name] = to(slices.Concat(own, grouped))
 	}
 	for name, r := range e.Gain {
-		change(name, func(has []v1alpha1.Role) []v1alpha1.Role { return append(has, r) })
+		change(name, func(has []v1alpha1.Role) []v1alpha1.Role {
+			if slices.Contains(has, r) {
+				return has
+			}
+			return append(has, r)
+		})
 	}
 	for name, r := range e.Lose {
 		change(name, func(has []v1alpha1.Role) []v1alpha1.Role {

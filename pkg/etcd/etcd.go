@@ -163,10 +163,11 @@ func (c *Client) Defragment(ctx context.Context) error {
 	return c.explain("defragmenting etcd", err)
 }
 
-// Compact forgets what keys had before their present values, up to a revision, and returns when that space is free. That needs a majority, and space for nothing.
+// Compact drops the history of keys up to a revision, and returns when that space is free on the member that is asked. The others follow in their own time. It needs a
+// majority, and is done without space, too.
 func (c *Client) Compact(ctx context.Context, revision int64) error {
 	_, err := c.client.Compact(ctx, revision, clientv3.WithCompactPhysical())
-	if errors.Is(err, rpctypes.ErrCompacted) { // up to there, or further
+	if errors.Is(err, rpctypes.ErrCompacted) { // it has waited for that all the same
 		return nil
 	}
 	return c.explain("compacting etcd", err)

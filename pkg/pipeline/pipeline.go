@@ -110,10 +110,10 @@ func Delete(c *cluster.Cluster) plan.Pipeline {
 	return plan.Pipeline{Name: "delete", Parts: []plan.Part{task.Clean(c, append(c.Touched(), c.Leavers()...))}}
 }
 
-// Download fetches what clusters need into the store, and then does what there is to
+// Download fetches what clusters need, and may need for a restore, into the store, and then does what there is to
 // do with it.
 func Download(clusters []*cluster.Cluster, then ...plan.Part) plan.Pipeline {
-	return plan.Pipeline{Name: "download", Parts: append([]plan.Part{task.Download(clusters...)}, then...)}
+	return plan.Pipeline{Name: "download", Parts: append([]plan.Part{task.DownloadAll(clusters...)}, then...)}
 }
 
 // Push brings images of the store to the private registry.

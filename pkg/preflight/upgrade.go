@@ -142,7 +142,7 @@ func passes(c *cluster.Cluster, m cluster.EtcdMember) bool {
 func cure(c *cluster.Cluster, m cluster.EtcdMember) string {
 	switch {
 	case strings.Contains(m.Err, "NOSPACE"):
-		return "compact and defragment etcd, then: etcdctl alarm disarm"
+		return "make space: kubexm etcd defrag"
 	case strings.Contains(m.Err, "CORRUPT"):
 		return "find the member with other data than the rest (etcdctl endpoint hashkv --cluster), and replace it; then: etcdctl alarm disarm"
 	case m.Host == "":

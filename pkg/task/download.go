@@ -14,9 +14,18 @@ const downloadTimeout = 2 * time.Hour
 // Download fetches everything that clusters need into their one store, several
 // things at a time, what they share once.
 func Download(clusters ...*cluster.Cluster) plan.Part {
+	return download(clusters[0].Store, cluster.Needs(clusters...))
+}
+
+// DownloadAll fetches what may be needed later, too.
+func DownloadAll(clusters ...*cluster.Cluster) plan.Part {
+	return download(clusters[0].Store, cluster.AllNeeds(clusters...))
+}
+
+func download(s *resource.Store, items []resource.Item) plan.Part {
 	var all plan.Parallel
-	for _, item := range cluster.Needs(clusters...) {
-		all = append(all, onStore("download", fetch(clusters[0].Store, item)))
+	for _, item := range items {
+		all = append(all, onStore("download", fetch(s, item)))
 	}
 	return all
 }

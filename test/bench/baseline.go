@@ -73,7 +73,7 @@ func (b *bench) prepare(ctx context.Context, file string, row int) (*baseline, e
 
 // fill fetches everything that a cluster needs into the store.
 func fill(ctx context.Context, c *kubexm.Cluster) (err error) {
-	for _, item := range kubexm.Needs(c) {
+	for _, item := range kubexm.AllNeeds(c) {
 		if item.Image != "" {
 			err = c.Store.Pull(ctx, item.Image, item.Arch, nil)
 		} else {

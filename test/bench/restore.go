@@ -44,14 +44,18 @@ func (b *bench) restore(ctx context.Context) ([]figure, error) {
 	var ours, theirs []made
 	for round := range b.rounds {
 		var hand, run made
-		sides := []func() (string, error){
-			func() (_ string, err error) {
-				hand.used, err = base.run(ctx, "baseline", "ROW=restore", "BACKUP="+content)
-				return out, err
+		sides := []func() error{
+			func() (err error) {
+				if hand.used, err = base.run(ctx, "baseline", "ROW=restore", "BACKUP="+content); err != nil {
+					return err
+				}
+				return b.whole(ctx, &hand, out, objects)
 			},
-			func() (_ string, err error) {
-				run, err = b.kubexm(ctx, b.workdir(), "restore", backup, "-f", conf, "--yes")
-				return filepath.Join(b.workdir(), cluster, "admin.conf"), err
+			func() (err error) {
+				if run, err = b.kubexm(ctx, b.workdir(), "restore", backup, "-f", conf, "--yes"); err != nil {
+					return err
+				}
+				return b.whole(ctx, &run, filepath.Join(b.workdir(), cluster, "admin.conf"), objects)
 			},
 		}
 		if round%2 == 1 {
@@ -61,11 +65,7 @@ func (b *bench) restore(ctx context.Context) ([]figure, error) {
 			if err := b.fresh(ctx, nodes); err != nil {
 				return nil, err
 			}
-			kubeconfig, err := side()
-			if err == nil {
-				err = b.whole(ctx, kubeconfig, objects)
-			}
-			if err != nil {
+			if err := side(); err != nil {
 				return nil, err
 			}
 		}
@@ -118,8 +118,13 @@ func (b *bench) backedUp(ctx context.Context, conf string, objects int) (file st
 // object begins the names of objects that are backed up.
 const object = "backed-up-"
 
-// whole wants a cluster to have all objects.
-func (b *bench) whole(ctx context.Context, kubeconfig string, objects int) error {
+// whole waits for all pods of a cluster, which counts, and wants it to have all objects.
+func (b *bench) whole(ctx context.Context, m *made, kubeconfig string, objects int) error {
+	pods, err := measure(b.kubectl(ctx, kubeconfig, "wait", "--for=condition=Ready", "--timeout=120s", "--all-namespaces", "--all", "pods"))
+	if err != nil {
+		return err
+	}
+	m.wall += pods.wall
 	out, err := b.kubectl(ctx, kubeconfig, "get", "configmaps", "-o", "name").Output()
 	if n := strings.Count(string(out), object); err == nil && n != objects {
 		err = fmt.Errorf("%d of %d objects are there", n, objects)

@@ -172,7 +172,7 @@ var unfinished = regexp.MustCompile(`^\..+-\d{8}T\d{6}Z\.tar\.zst(\.age)?-\d+$`)
 func (d *directory) sweep(f files) {
 	entries, _ := f.ReadDir(d.path) // what cannot be read now is swept another time
 	for _, e := range entries {
-		if e.Mode().IsRegular() && unfinished.MatchString(e.Name()) && time.Since(e.ModTime()) > 24*time.Hour {
+		if e.Mode().IsRegular() && unfinished.MatchString(e.Name()) && e.ModTime().Unix() > 0 && time.Since(e.ModTime()) > 24*time.Hour { // 0: it is not told
 			_ = f.Remove(d.file(e.Name()))
 		}
 	}

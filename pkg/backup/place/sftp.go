@@ -51,7 +51,7 @@ func (r remote) fill(file string, fill func(io.Writer) error) (err error) {
 		}
 	}()
 	w := bufio.NewWriterSize(f, ahead)
-	if err = whereSupported(f.Chmod(0o600)); err == nil {
+	if err = whereAllowed(f.Chmod(0o600)); err == nil {
 		err = fill(w)
 	}
 	if err == nil {
@@ -71,10 +71,13 @@ func (r remote) replace(file, by string) error {
 	if _, can := r.HasExtension("posix-rename@openssh.com"); can {
 		return r.PosixRename(by, file)
 	}
-	if err := r.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	err := r.Rename(by, file)
+	if err != nil { // others do not replace a file
+		if e := r.Remove(file); e == nil {
+			err = r.Rename(by, file)
+		}
 	}
-	return r.Rename(by, file)
+	return err
 }
 
 // makeDir makes a directory, and those above it, with mode 0700.
@@ -97,7 +100,7 @@ func (r remote) makeDir(dir string) error {
 		}
 		return err
 	}
-	return whereSupported(r.Chmod(dir, 0o700))
+	return whereAllowed(r.Chmod(dir, 0o700))
 }
 
 // whereSupported drops the answer of a server that does not know what it was asked for: stores behind SFTP have no modes.
@@ -106,6 +109,14 @@ func whereSupported(err error) error {
 		return nil
 	}
 	return err
+}
+
+// whereAllowed is whereSupported for modes, which some servers keep to themselves.
+func whereAllowed(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return whereSupported(err)
 }
 
 func (r remote) open(file string) (io.ReadCloser, error) {

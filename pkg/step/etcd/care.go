@@ -61,7 +61,7 @@ type Compacted struct {
 	Members []etcd.Access `json:"-"`
 }
 
-// Compact lets an etcd that has no space forget what its keys had before. API servers do so every five minutes, but not then: they write a key first
+// Compact has an etcd that has no space drop the history of its keys. API servers do so every five minutes, but not then: they write a key first
 // (https://github.com/etcd-io/etcd/issues/14595).
 func Compact(c *cluster.Cluster) step.Step {
 	return step.With(Compacted{voters(c)}, step.Options{Timeout: 10 * time.Minute})
@@ -82,35 +82,25 @@ func (o Compacted) Precheck(ctx context.Context, r *runner.Runner) (*step.Change
 	if err != nil || len(full) == 0 {
 		return nil, err
 	}
-	return &step.Change{Diff: "- what keys of etcd had before\n", Verify: step.Verified, Run: func(ctx context.Context) error {
-		var is etcd.Status
-		err := through(o.Members[0], r, func(c *etcd.Client) (err error) {
-			if is, err = c.Status(ctx); err == nil {
-				err = c.Compact(ctx, is.Revision)
-			}
-			if err == nil {
-				is, err = c.Status(ctx)
-			}
-			return err
-		})
-		for _, m := range o.Members[1:] { // they follow in their own time
-			for err == nil && later(ctx, m, r, is.InUse) {
-				select {
-				case <-ctx.Done():
-					err = fmt.Errorf("%w: etcd at %s is still compacting", context.Cause(ctx), m.Endpoint)
-				case <-time.After(time.Second):
+	return &step.Change{Diff: "- history of etcd up to now\n", Verify: step.Verified, Run: func(ctx context.Context) error {
+		var revision int64
+		for _, m := range o.Members { // each compacts by itself, and answers when it has
+			err := through(m, r, func(c *etcd.Client) error {
+				if revision == 0 {
+					is, err := c.Status(ctx)
+					if err != nil {
+						return err
+					}
+					revision = is.Revision
 				}
+				return c.Compact(ctx, revision)
+			})
+			if err != nil {
+				return err
 			}
 		}
-		return err
+		return nil
 	}}, nil
-}
-
-// later reports whether a member that answers has not compacted yet as much as another one, whose data takes so many bytes.
-func later(ctx context.Context, a etcd.Access, r *runner.Runner, inUse int64) bool {
-	var is etcd.Status
-	err := through(a, r, func(c *etcd.Client) (err error) { is, err = c.Status(ctx); return err })
-	return err == nil && wasted(is.InUse, inUse)
 }
 
 // outOfSpace lists the alarms of members whose data is as large as it may be.
@@ -129,7 +119,7 @@ func Disarm(c *cluster.Cluster) step.Step {
 	return Disarmed{voters(c)}
 }
 
-func (Disarmed) String() string { return "no alarm of etcd for space" }
+func (Disarmed) String() string { return "alarm NOSPACE of etcd cleared" }
 
 // Precheck lists the alarms.
 func (d Disarmed) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
@@ -148,7 +138,7 @@ func (d Disarmed) Precheck(ctx context.Context, r *runner.Runner) (*step.Change,
 				quota := cmp.Or(is.Quota, defaultQuota)
 				if err == nil && is.DBSize > quota/10*9 {
 					err = fmt.Errorf("the data of etcd at %s takes %s of the %s that it may take", m.Endpoint, human.Bytes(is.DBSize), human.Bytes(quota))
-					err = fault.Advise(err, "delete objects that are not needed, or give it more: spec.etcd.extraArgs: {quota-backend-bytes: ...}; and run it again")
+					err = fault.Advise(err, "delete objects that are not needed, and run it again")
 				}
 				return err
 			})

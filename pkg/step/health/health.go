@@ -217,7 +217,7 @@ func (g Gate) judge(view etcd.View) (missing []string, hopeless error) {
 	for _, s := range view.Members {
 		if alarms := s.Alarms(); alarms != nil {
 			err := fmt.Errorf("etcd has raised alarm %s", strings.Join(alarms, ", "))
-			return missing, fault.Advise(err, "see https://etcd.io/docs/latest/op-guide/maintenance: fix the cause, run etcdctl alarm disarm, and run again")
+			return missing, fault.Advise(err, "NOSPACE: kubexm etcd defrag; CORRUPT: replace the member whose data is other than that of the rest (etcdctl endpoint hashkv --cluster), and run etcdctl alarm disarm; then run again")
 		}
 	}
 	healthy, total, majority := view.Quorum()
