@@ -60,18 +60,18 @@ func (c *Client) PassLease(ctx context.Context, namespace, name, to string) (lea
 	return "", err
 }
 
-// ReadyOn returns the nodes on which a pod with a label is ready.
-func (c *Client) ReadyOn(ctx context.Context, namespace, label string) (nodes []string, err error) {
+// ReadyOn returns the nodes on which a pod with a label is ready, and its annotations.
+func (c *Client) ReadyOn(ctx context.Context, namespace, label string) (nodes map[string]map[string]string, err error) {
 	err = c.retry(ctx, "listing pods "+label, func(ctx context.Context) error {
 		list, err := c.Typed.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: label})
 		if err != nil {
 			return err
 		}
-		nodes = nil
+		nodes = map[string]map[string]string{}
 		for _, p := range list.Items {
 			for _, is := range p.Status.Conditions {
 				if is.Type == corev1.PodReady && is.Status == corev1.ConditionTrue {
-					nodes = append(nodes, p.Spec.NodeName)
+					nodes[p.Spec.NodeName] = p.Annotations
 				}
 			}
 		}

@@ -19,6 +19,9 @@ import (
 // podFile is the manifest of kube-vip.
 const podFile = runner.ManifestDir + "/kube-vip.yaml"
 
+// kubeconfigOf is the annotation of kube-vip's pod with the digest of its kubeconfig.
+const kubeconfigOf = "kubexm.io/kubeconfig"
+
 const (
 	// leaseName is that of the lease whose holder has the virtual address, which is kube-vip's own.
 	leaseName = "plndr-cp-lock"
@@ -26,6 +29,8 @@ const (
 	takes = 15 * time.Second
 	// appears is how long it is waited for another kube-vip that is ready.
 	appears = 30 * time.Second
+	// replaced is how long a pod may be told to be ready after the manifest of another one took its place.
+	replaced = 10 * time.Second
 	// leaves is how long it may take until it has given up what is another's: three seconds, and what a busy machine adds.
 	leaves = 10 * time.Second
 )
@@ -34,14 +39,15 @@ const (
 // API server stops. The other one has the address before this one gives it up, so that nobody misses it. It has nothing to do with
 // BGP, where each master has the address, nor where there is no other kube-vip.
 func HandOver(c *cluster.Cluster, host string, others []string) step.Step {
-	return Address{Host: host, To: others, API: c.AnyAPI()}
+	return Address{Host: host, To: others, Kubeconfig: digest(c.AdminKubeconfig()), API: c.AnyAPI()}
 }
 
 // Address is the step of HandOver.
 type Address struct {
-	Host string
-	To   []string
-	API  kube.Access `json:"-"`
+	Host       string
+	To         []string
+	Kubeconfig string      `json:"-"` // digest of the one that each kube-vip is to have
+	API        kube.Access `json:"-"`
 }
 
 func (Address) String() string { return "virtual address elsewhere" }
@@ -68,17 +74,19 @@ func (a Address) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, 
 	}, nil
 }
 
-// pass offers the lease to the others until one of them leads, those alone whose kube-vip is ready. Where none of them is ready for long, the
-// address stays.
+// pass offers the lease to the others until one of them leads, those alone whose kube-vip is ready. One with another kubeconfig may be about to be replaced, though it is told to
+// be ready: it is offered the lease only when no other one appears. Where none of them is ready for long, the address stays.
 func (a Address) pass(ctx context.Context, r *runner.Runner, client *kube.Client) (err error) {
-	for end := time.Now().Add(appears); time.Now().Before(end); {
+	begun := time.Now()
+	for time.Since(begun) < appears {
 		holder, err1 := client.LeaseHolder(ctx, "kube-system", leaseName)
 		ready, err2 := client.ReadyOn(ctx, "kube-system", "app.kubernetes.io/name=kube-vip")
 		if err = errors.Join(err1, err2); err != nil {
 			return err
 		}
 		for _, to := range a.To {
-			if holder == a.Host && slices.Contains(ready, to) {
+			pod, is := ready[to]
+			if is = is && (pod[kubeconfigOf] == a.Kubeconfig || time.Since(begun) > replaced); is && holder == a.Host {
 				holder, err = a.offer(ctx, client, to)
 			}
 		}
