@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,12 +60,13 @@ func (c *Client) ForgetPods(ctx context.Context, node string) error {
 
 // Former is what a cluster still has of machines that are gone for good.
 type Former struct {
-	Nodes []string
-	Pods  []corev1.Pod
+	Nodes  []string
+	Pods   []corev1.Pod
+	Leases []coordinationv1.Lease // in kube-system; until they end, controllers of the control plane wait for those that had them
 }
 
 // Former finds what is older than a time: nodes of those names, and pods that were bound to these, to gone ones or to keep, and that somebody makes again; and nodes that are gone, however
-// old. A kubelet of the same name would take such pods for its own, and believe what is said of their containers.
+// old; and leases that nobody has renewed since. A kubelet of the same name would take such pods for its own, and believe what is said of their containers.
 func (c *Client) Former(ctx context.Context, names, gone []string, keep string, before time.Time) (f Former, err error) {
 	nodes, err := c.Nodes(ctx)
 	if err != nil {
@@ -87,6 +89,16 @@ func (c *Client) Former(ctx context.Context, names, gone []string, keep string, 
 		}
 		return err
 	})
+	if err != nil {
+		return f, err
+	}
+	err = c.retry(ctx, "listing leases", func(ctx context.Context) error {
+		list, err := c.Typed.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{})
+		if err == nil {
+			f.Leases = slices.DeleteFunc(list.Items, func(l coordinationv1.Lease) bool { return l.Spec.RenewTime == nil || !l.Spec.RenewTime.Time.Before(before) })
+		}
+		return err
+	})
 	return f, err
 }
 
@@ -101,6 +113,18 @@ func (c *Client) Forget(ctx context.Context, f Former) error {
 	}
 	if err := c.Delete(ctx, nodes...); err != nil {
 		return err
+	}
+	for _, l := range f.Leases {
+		err := c.retry(ctx, "removing lease "+l.Name, func(ctx context.Context) error {
+			err := c.Typed.CoordinationV1().Leases(l.Namespace).Delete(ctx, l.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &l.UID, ResourceVersion: &l.ResourceVersion}})
+			if absent(err) || apierrors.IsConflict(err) { // somebody has it
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
 	}
 	now := int64(0)
 	return c.delete(ctx, f.Pods, metav1.DeleteOptions{GracePeriodSeconds: &now})

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/kubexm/kubexm/pkg/kube/kubetest"
 )
 
@@ -69,9 +71,12 @@ func TestFormer(t *testing.T) {
 	} {
 		put("{apiVersion: v1, kind: Pod, metadata: {namespace: default, name: %s, creationTimestamp: %q, %s}, spec: {nodeName: %s}}", name, p.created.Format(time.RFC3339), p.owner, p.node)
 	}
-	is := func() (nodes, pods []string) {
+	for name, renewed := range map[string]time.Time{"kube-scheduler": taken, "kube-controller-manager": taken.Add(time.Minute)} {
+		put("{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {namespace: kube-system, name: %s}, spec: {holderIdentity: one, renewTime: %q}}", name, renewed.Format(metav1.RFC3339Micro))
+	}
+	is := func() (nodes, pods, leases []string) {
 		f, err := c.Former(within(t), []string{"old", "new"}, []string{"gone", "never"}, "kept", taken.Add(time.Second))
-		if err == nil && len(f.Nodes)+len(f.Pods) > 0 {
+		if err == nil && len(f.Nodes)+len(f.Pods)+len(f.Leases) > 0 {
 			err = c.Forget(within(t), f)
 		}
 		if err != nil {
@@ -80,13 +85,16 @@ func TestFormer(t *testing.T) {
 		for _, p := range f.Pods {
 			pods = append(pods, p.Name)
 		}
-		return f.Nodes, pods
+		for _, l := range f.Leases {
+			leases = append(leases, l.Name)
+		}
+		return f.Nodes, pods, leases
 	}
-	if nodes, pods := is(); !slices.Equal(nodes, []string{"gone", "old"}) || !slices.Equal(pods, []string{"old"}) {
-		t.Errorf("former are nodes %q and pods %q", nodes, pods)
+	if nodes, pods, leases := is(); !slices.Equal(nodes, []string{"gone", "old"}) || !slices.Equal(pods, []string{"old"}) || !slices.Equal(leases, []string{"kube-scheduler"}) {
+		t.Errorf("former are nodes %q, pods %q and leases %q", nodes, pods, leases)
 	}
-	if nodes, pods := is(); nodes != nil || pods != nil {
-		t.Errorf("they stay: nodes %q and pods %q", nodes, pods)
+	if nodes, pods, leases := is(); nodes != nil || pods != nil || leases != nil {
+		t.Errorf("they stay: nodes %q, pods %q and leases %q", nodes, pods, leases)
 	}
 	if nodes, err := c.Nodes(within(t)); err != nil || len(nodes) != 2 {
 		t.Errorf("%d nodes stay, %v", len(nodes), err)

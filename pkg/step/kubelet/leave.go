@@ -56,7 +56,7 @@ type NoFormer struct {
 	API   kube.Access `json:"-"`
 }
 
-// FormerMachines takes the nodes of a backup away, and the pods on them, before other machines become nodes. Machines that have the cluster, as they have survived, stay.
+// FormerMachines takes the nodes of a backup away, the pods on them, and leases of those who led, before other machines become nodes. Machines that have the cluster, as they have survived, stay.
 func FormerMachines(c *cluster.Cluster) step.Step {
 	n := NoFormer{Begun: time.UnixMilli(c.Restore.Bump), API: c.AnyAPI()}
 	for _, name := range c.Restore.Nodes {
@@ -81,7 +81,7 @@ func (n NoFormer) Precheck(ctx context.Context, r *runner.Runner) (*step.Change,
 		return nil, err
 	}
 	former, err := client.Former(ctx, n.Nodes, n.Gone, n.Keep, n.Begun)
-	if err != nil || len(former.Nodes)+len(former.Pods) == 0 {
+	if err != nil || len(former.Nodes)+len(former.Pods)+len(former.Leases) == 0 {
 		return nil, err
 	}
 	text := ""
@@ -90,6 +90,9 @@ func (n NoFormer) Precheck(ctx context.Context, r *runner.Runner) (*step.Change,
 	}
 	for _, p := range former.Pods {
 		text += "- pod " + p.Namespace + "/" + p.Name + " on " + p.Spec.NodeName + "\n"
+	}
+	for _, l := range former.Leases {
+		text += "- lease " + l.Namespace + "/" + l.Name + "\n"
 	}
 	return &step.Change{Diff: text, Verify: step.Verified, Run: func(ctx context.Context) error { return client.Forget(ctx, former) }}, nil
 }
