@@ -95,7 +95,9 @@ func (c *Client) Former(ctx context.Context, names, gone []string, keep string, 
 	err = c.retry(ctx, "listing leases", func(ctx context.Context) error {
 		list, err := c.Typed.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{})
 		if err == nil {
-			f.Leases = slices.DeleteFunc(list.Items, func(l coordinationv1.Lease) bool { return l.Spec.RenewTime == nil || !l.Spec.RenewTime.Time.Before(before) })
+			f.Leases = slices.DeleteFunc(list.Items, func(l coordinationv1.Lease) bool {
+				return l.Spec.RenewTime == nil || !l.Spec.RenewTime.Time.Before(before)
+			})
 		}
 		return err
 	})

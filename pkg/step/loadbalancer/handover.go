@@ -28,9 +28,9 @@ const (
 	// takes is how long the candidates may take until one of them leads: a lease of kube-vip's lasts five seconds, and machines are busy.
 	takes = 15 * time.Second
 	// appears is how long it is waited for another kube-vip that is ready.
-	appears = 30 * time.Second
+	appears = time.Minute
 	// replaced is how long a pod may be told to be ready after the manifest of another one took its place.
-	replaced = 10 * time.Second
+	replaced = 30 * time.Second
 	// leaves is how long it may take until it has given up what is another's: three seconds, and what a busy machine adds.
 	leaves = 10 * time.Second
 )
