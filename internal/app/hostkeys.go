@@ -131,14 +131,16 @@ func (f *fleet) acquaint(ctx context.Context, servers []connector.SSHConfig) {
 		return
 	}
 	f.ask(ctx, all)
+	var shown []connector.HostKey
 	for _, s := range all {
 		if s.policy != acceptNew {
 			continue
 		}
-		if shown, err := connector.ShownKey(ctx, s.conf); err == nil && shown.Key != "" { // whoever connects says why not
-			f.unkept = errors.Join(f.unkept, durable.Advise(connector.Trust(f.of.knownHosts(), []connector.HostKey{shown})))
+		if key, err := connector.ShownKey(ctx, s.conf); err == nil && key.Key != "" { // whoever connects says why not
+			shown = append(shown, key)
 		}
 	}
+	f.unkept = errors.Join(f.unkept, durable.Advise(connector.Trust(f.of.knownHosts(), shown)))
 	f.tellRecorded(all)
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
-	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/pkg/util/golden"
@@ -232,7 +231,7 @@ var troubles = map[string]trouble{
 		w.hosts["node3"].Put("/etc/os-release", "ID=slackware\nVERSION_ID=\"15.0\"\nPRETTY_NAME=\"Slackware 15.0\"\n", 0o644)
 	}, after: func(t *testing.T, w *world, _ *attempt) {
 		for name, h := range w.hosts {
-			log := slices.DeleteFunc(h.Log(), func(l string) bool { return strings.Contains(l, runner.StateDir+"/lock") }) // node2 is known
+			log := slices.DeleteFunc(h.Log(), func(l string) bool { return strings.Contains(l, "/run/kubexm/lock") }) // node2 is known
 			if len(log) > 0 {
 				t.Errorf("%s was touched: %s", name, log)
 			}

@@ -273,7 +273,7 @@ func TestLock(t *testing.T) {
 		}
 		expire := func(script string) {
 			t.Helper()
-			_, err := r.Sh(t.Context(), `f=/var/lib/kubexm/lock; { read -r t; read -r n; read -r h; } <$f; printf '%s\n' "$t" "$(`+script+`)" "$h" >$f`)
+			_, err := r.Sh(t.Context(), `f=/run/kubexm/lock; { read -r t; read -r n; read -r h; } <$f; printf '%s\n' "$t" "$(`+script+`)" "$h" >$f`)
 			must(t, err)
 		}
 		must(t, r.Lock(t.Context(), one))
@@ -283,7 +283,7 @@ func TestLock(t *testing.T) {
 		if by, err := r.LockedBy(t.Context()); err != nil || by != one {
 			t.Errorf("held by %v, %v", by, err)
 		}
-		mode, err := r.Sh(t.Context(), "ls -A /var/lib/kubexm; stat -c %a /var/lib/kubexm/lock")
+		mode, err := r.Sh(t.Context(), "ls -A /run/kubexm; stat -c %a /run/kubexm/lock")
 		if err != nil || mode != "lock\n600" {
 			t.Errorf("got %q, %v", mode, err)
 		}
@@ -294,15 +294,15 @@ func TestLock(t *testing.T) {
 		must(t, r.Lock(t.Context(), one))
 		must(t, r.WriteFiles(t.Context(), runner.File{Path: "/etc/ours", Mode: 0o644}))
 		must(t, r.Restore(t.Context(), nil))
-		expect(t, r, "/etc/ours missing", "/var/lib/kubexm/ledger missing")
+		expect(t, r, "/etc/ours missing", "/var/lib/kubexm missing")
 		held(r.Lock(t.Context(), two), one.Who)
 		must(t, r.Unlock(t.Context(), ""))
-		expect(t, r, "/var/lib/kubexm missing")
+		expect(t, r, "/run/kubexm missing")
 		if by, err := r.LockedBy(t.Context()); err != nil || by.Who != "" {
 			t.Errorf("held by %v, %v", by, err)
 		}
 		must(t, r.Unlock(t.Context(), one.Token))
-		m.Put("/var/lib/kubexm/lock", "", 0o600) // the power was cut
+		m.Put("/run/kubexm/lock", "", 0o600) // the power was cut
 		must(t, r.Lock(t.Context(), two))
 	})
 }

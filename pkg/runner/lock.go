@@ -13,6 +13,12 @@ import (
 // LockTime is how long a lock outlives its last renewal.
 const LockTime = time.Minute
 
+// lockDir has the lock. A reboot empties it, and no lock is worth anything after one.
+const lockDir = "/run/kubexm"
+
+// atLock is the input of lockScript.
+const atLock = "D=" + lockDir + "\n"
+
 // Holder is who works on a cluster.
 type Holder struct {
 	Token   string // random, of letters and digits
@@ -35,7 +41,7 @@ func (r *Runner) Lock(ctx context.Context, h Holder) error {
 	if h.Known {
 		script = `! grep -qsx ` + Quote("cluster="+h.Cluster) + ` "$S/env" || ` + script
 	}
-	out, err := r.ask(ctx, state+"TOKEN="+Quote(h.Token)+"\nHOLDER="+Quote(h.Who)+"\n"+lockScript, script)
+	out, err := r.ask(ctx, state+atLock+"TOKEN="+Quote(h.Token)+"\nHOLDER="+Quote(h.Who)+"\n"+lockScript, script)
 	if exit, ok := errors.AsType[*connector.ExitError](err); ok && exit.Code == lockHeld {
 		return &HeldError{out}
 	}
@@ -47,7 +53,7 @@ func (r *Runner) Lock(ctx context.Context, h Holder) error {
 
 // Unlock removes the lock of a holder, or whosever it is when the token is empty.
 func (r *Runner) Unlock(ctx context.Context, token string) error {
-	if _, err := r.ask(ctx, state+lockScript, "unlock "+Quote(token)); err != nil {
+	if _, err := r.ask(ctx, atLock+lockScript, "unlock "+Quote(token)); err != nil {
 		return fmt.Errorf("removing the lock: %w", err)
 	}
 	return nil
@@ -55,7 +61,7 @@ func (r *Runner) Unlock(ctx context.Context, token string) error {
 
 // LockedBy returns whose the lock is; empty: nobody's. It may have expired.
 func (r *Runner) LockedBy(ctx context.Context) (Holder, error) {
-	out, err := r.ask(ctx, state+lockScript, `held; printf '%s\n' "$token" "$holder"`)
+	out, err := r.ask(ctx, atLock+lockScript, `held; printf '%s\n' "$token" "$holder"`)
 	if err != nil {
 		return Holder{}, fmt.Errorf("reading the lock: %w", err)
 	}

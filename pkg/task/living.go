@@ -91,7 +91,7 @@ func Etcd(c *cluster.Cluster) plan.Part {
 }
 
 // Defragment gives freed space of etcd back, one member after the other, and the one that leads last, after it has handed over. Where etcd takes no writes for lack of space, no member is
-// healthy: then nobody waits for that, its history is forgotten before, and the alarm is taken back in the end.
+// healthy: then nobody waits for that, its history is compacted before, and the alarm is cleared in the end.
 func Defragment(c *cluster.Cluster) plan.Part {
 	hosts := inTurn(c, c.VotingEtcd(), c.Observed.EtcdLeader())
 	if hosts == nil {

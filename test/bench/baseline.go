@@ -25,6 +25,7 @@ import (
 
 // baseline is what the scripts need.
 type baseline struct {
+	files       string // the directory of what was laid out for them
 	environment []string
 }
 
@@ -33,6 +34,11 @@ func (b *baseline) run(ctx context.Context, script string, more ...string) (used
 	cmd := exec.CommandContext(ctx, "bash", "test/bench/"+script+".sh")
 	cmd.Env = slices.Concat(os.Environ(), b.environment, more)
 	return measure(cmd)
+}
+
+// kubectl runs the one that was laid out.
+func (b *baseline) kubectl(ctx context.Context, kubeconfig string, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, filepath.Join(b.files, "programs", "kubectl"), append([]string{"--kubeconfig", kubeconfig}, args...)...)
 }
 
 // prepare fills kubexm's store, and lays out the same files for the script.
@@ -64,7 +70,7 @@ func (b *bench) prepare(ctx context.Context, file string, row int) (*baseline, e
 	for _, m := range c.Masters() {
 		masters = append(masters, c.IP(m))
 	}
-	return &baseline{[]string{
+	return &baseline{files, []string{
 		fmt.Sprint("ROW=", row), "MASTERS=" + strings.Join(masters, " "), "WORKER=" + c.IP(worker), "KEY=" + b.testbed.KeyFile(), "KNOWN=" + b.testbed.KnownHosts(),
 		"FILES=" + files, "PAUSE=" + c.Image("pause"), "VERSION=" + c.Spec.Kubernetes.Version, "ETCD=" + etcd[strings.LastIndex(etcd, ":")+1:], "ETCD_IMAGE=" + etcd,
 		"OUT=" + filepath.Join(b.dir, "admin.conf"),

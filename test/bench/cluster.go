@@ -115,21 +115,11 @@ func (b *bench) createRow(ctx context.Context, of making, conf string, base *bas
 		fmt.Fprintf(b.out, "create, row %d, round %d: script %s, kubexm %s\n", of.row, round+1, hand, run)
 		ours, theirs = append(ours, run), append(theirs, hand)
 	}
-	wall := func(m made) time.Duration { return m.wall }
-	mine, hand := median(ours, wall), median(theirs, wall)
-	f := figure{
-		what:   fmt.Sprintf("create, row %d (%s)", of.row, of.what),
-		kubexm: seconds(mine.wall), against: fmt.Sprintf("hand-tuned script for row %d %s", of.script, seconds(hand.wall)),
-		ratio: mine.wall.Seconds() / hand.wall.Seconds(), goal: fmt.Sprintf("<= %g", of.goal),
-	}
-	f.missed = f.ratio > of.goal
+	f, mine, hand := compared(fmt.Sprintf("create, row %d (%s)", of.row, of.what), fmt.Sprint("hand-tuned script for row ", of.script), ours, theirs, of.goal)
+	f.notes = append(f.notes, fmt.Sprintf("The median runs: script %s; kubexm %s.", hand, mine))
 	if again > 0 {
 		f.notes = append(f.notes, fmt.Sprintf("The script failed %d times, and was run again on new machines.", again))
 	}
-	f.notes = append(f.notes,
-		fmt.Sprintf("All rounds: script %s; kubexm %s.", walls(theirs), walls(ours)),
-		fmt.Sprintf("The median runs: script %s; kubexm %s. Round trips: %s.", hand, mine, trips(mine.RoundTrips)),
-		"Critical path of the median run:\n"+legs(mine.path))
 	return f, nil
 }
 

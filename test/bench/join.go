@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 )
 
 // join compares a worker that joins a cluster of five nodes with a script that lets another one join by hand. Each round
@@ -32,18 +31,7 @@ func (b *bench) join(ctx context.Context) ([]figure, error) {
 		fmt.Fprintf(b.out, "join, row %d, round %d: script %s, kubexm %s\n", row, round+1, seconds(hand.wall), seconds(run.wall))
 		ours, theirs = append(ours, run), append(theirs, hand)
 	}
-	wall := func(m made) time.Duration { return m.wall }
-	mine, hand := median(ours, wall), median(theirs, wall)
-	f := figure{
-		what:   fmt.Sprintf("a worker joins %d nodes, row %d", there, row),
-		kubexm: seconds(mine.wall), against: "hand-tuned script " + seconds(hand.wall), ratio: mine.wall.Seconds() / hand.wall.Seconds(), goal: fmt.Sprintf("<= %g", goal),
-		notes: []string{
-			fmt.Sprintf("All rounds: script %s; kubexm, by `kubexm apply`, %s.", walls(theirs), walls(ours)),
-			fmt.Sprintf("Of kubexm's %s to start, connect, look and plan. Round trips: %s.", seconds(mine.wall-mine.Elapsed), trips(mine.RoundTrips)),
-			"Critical path of the median run:\n" + legs(mine.path),
-		},
-	}
-	f.missed = f.ratio > goal
+	f, _, _ := compared(fmt.Sprintf("a worker joins %d nodes by `kubexm apply`, row %d", there, row), "hand-tuned script", ours, theirs, goal)
 	return []figure{f}, nil
 }
 

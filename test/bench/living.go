@@ -63,19 +63,8 @@ func (b *bench) applyRow(ctx context.Context, row int) (figure, error) {
 		}
 		fmt.Fprintf(b.out, "apply, row %d, round %d: script %s, kubexm %s\n", row, round+1, seconds(theirs[round].wall), seconds(ours[round].wall))
 	}
-	wall := func(m made) time.Duration { return m.wall }
-	mine, hand := median(ours, wall), median(theirs, wall)
-	f := figure{
-		what:   fmt.Sprintf("one argument of 3 API servers, row %d", row),
-		kubexm: seconds(mine.wall), against: "rolling script " + seconds(hand.wall), ratio: mine.wall.Seconds() / hand.wall.Seconds(), goal: "<= 1.1",
-		notes: []string{
-			fmt.Sprintf("Both change one master after the other, and wait before the first and after each until all members of etcd are healthy and all API servers ready. "+
-				"All rounds: script %s; kubexm %s.", walls(theirs), walls(ours)),
-			fmt.Sprintf("Of kubexm's %s to start, connect, look and plan. Round trips: %s.", seconds(mine.wall-mine.Elapsed), trips(mine.RoundTrips)),
-			"Critical path of the median run:\n" + legs(mine.path),
-		},
-	}
-	f.missed = f.ratio > 1.1
+	f, _, _ := compared(fmt.Sprintf("one argument of 3 API servers, row %d", row), "rolling script", ours, theirs, 1.1)
+	f.notes = append(f.notes, "Both change one master after the other, and wait before the first and after each until all members of etcd are healthy and all API servers ready.")
 	return f, nil
 }
 

@@ -21,6 +21,23 @@ type figure struct {
 	notes   []string
 }
 
+// compared is a figure of runs of kubexm beside those of a script, whose ratio must not be above the goal. It also returns the median runs.
+func compared(what, script string, ours, theirs []made, goal float64) (f figure, mine, hand made) {
+	wall := func(m made) time.Duration { return m.wall }
+	mine, hand = median(ours, wall), median(theirs, wall)
+	f = figure{
+		what: what, kubexm: seconds(mine.wall), against: script + " " + seconds(hand.wall),
+		ratio: mine.wall.Seconds() / hand.wall.Seconds(), goal: fmt.Sprintf("<= %g", goal),
+		notes: []string{
+			fmt.Sprintf("All rounds: script %s; kubexm %s.", walls(theirs), walls(ours)),
+			fmt.Sprintf("Of kubexm's %s to start, connect, look and plan. Round trips: %s.", seconds(mine.wall-mine.Elapsed), trips(mine.RoundTrips)),
+			"Critical path of the median run:\n" + legs(mine.path),
+		},
+	}
+	f.missed = f.ratio > goal
+	return f, mine, hand
+}
+
 type report struct {
 	begun   time.Time
 	load    string

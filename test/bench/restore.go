@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -32,7 +31,7 @@ func (b *bench) restore(ctx context.Context) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	backup, err := b.backedUp(ctx, conf, objects)
+	backup, err := b.backedUp(ctx, conf, base, objects)
 	if err != nil {
 		return nil, err
 	}
@@ -49,13 +48,13 @@ func (b *bench) restore(ctx context.Context) ([]figure, error) {
 				if hand.used, err = base.run(ctx, "baseline", "ROW=restore", "BACKUP="+content); err != nil {
 					return err
 				}
-				return b.whole(ctx, &hand, out, objects)
+				return base.whole(ctx, &hand, out, objects)
 			},
 			func() (err error) {
 				if run, err = b.kubexm(ctx, b.workdir(), "restore", backup, "-f", conf, "--yes"); err != nil {
 					return err
 				}
-				return b.whole(ctx, &run, filepath.Join(b.workdir(), cluster, "admin.conf"), objects)
+				return base.whole(ctx, &run, filepath.Join(b.workdir(), cluster, "admin.conf"), objects)
 			},
 		}
 		if round%2 == 1 {
@@ -72,22 +71,13 @@ func (b *bench) restore(ctx context.Context) ([]figure, error) {
 		fmt.Fprintf(b.out, "restore, row %d, round %d: script %s, kubexm %s\n", row, round+1, seconds(hand.wall), seconds(run.wall))
 		ours, theirs = append(ours, run), append(theirs, hand)
 	}
-	wall := func(m made) time.Duration { return m.wall }
-	mine, hand := median(ours, wall), median(theirs, wall)
-	f := figure{
-		what:   fmt.Sprintf("a cluster of %d nodes again, on other machines, row %d", nodes, row),
-		kubexm: seconds(mine.wall), against: "hand-written script " + seconds(hand.wall), ratio: mine.wall.Seconds() / hand.wall.Seconds(), goal: fmt.Sprintf("<= %g", goal),
-		notes: []string{
-			fmt.Sprintf("All rounds: script %s; kubexm %s. Each time all %d objects were there.", walls(theirs), walls(ours), objects),
-			"Critical path of the median run:\n" + legs(mine.path),
-		},
-	}
-	f.missed = f.ratio > goal
+	f, _, _ := compared(fmt.Sprintf("a cluster of %d nodes again, on other machines, row %d", nodes, row), "hand-written script", ours, theirs, goal)
+	f.notes = append(f.notes, fmt.Sprintf("Each time all %d objects were there.", objects))
 	return []figure{f}, nil
 }
 
 // backedUp makes a cluster with some objects, and a backup of it that is not encrypted.
-func (b *bench) backedUp(ctx context.Context, conf string, objects int) (file string, err error) {
+func (b *bench) backedUp(ctx context.Context, conf string, base *baseline, objects int) (file string, err error) {
 	made, err := b.kubexm(ctx, b.workdir(), "create", "cluster", "-f", conf)
 	if err != nil {
 		return "", err
@@ -96,7 +86,7 @@ func (b *bench) backedUp(ctx context.Context, conf string, objects int) (file st
 	for i := range objects {
 		fmt.Fprintf(&list, "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s%d}\n", object, i)
 	}
-	create := b.kubectl(ctx, made.Kubeconfig, "create", "--validate=false", "-f", "-")
+	create := base.kubectl(ctx, made.Kubeconfig, "create", "--validate=false", "-f", "-")
 	create.Stdin = strings.NewReader(list.String())
 	if _, err := measure(create); err != nil {
 		return "", err
@@ -119,7 +109,7 @@ func (b *bench) backedUp(ctx context.Context, conf string, objects int) (file st
 const object = "backed-up-"
 
 // whole waits for all pods of a cluster, which counts, and wants it to have all objects.
-func (b *bench) whole(ctx context.Context, m *made, kubeconfig string, objects int) error {
+func (b *baseline) whole(ctx context.Context, m *made, kubeconfig string, objects int) error {
 	pods, err := measure(b.kubectl(ctx, kubeconfig, "wait", "--for=condition=Ready", "--timeout=120s", "--all-namespaces", "--all", "pods"))
 	if err != nil {
 		return err
@@ -130,11 +120,6 @@ func (b *bench) whole(ctx context.Context, m *made, kubeconfig string, objects i
 		err = fmt.Errorf("%d of %d objects are there", n, objects)
 	}
 	return err
-}
-
-// kubectl is the one that was laid out for the script.
-func (b *bench) kubectl(ctx context.Context, kubeconfig string, args ...string) *exec.Cmd {
-	return exec.CommandContext(ctx, filepath.Join(b.dir, "files1", "programs", "kubectl"), append([]string{"--kubeconfig", kubeconfig}, args...)...)
 }
 
 // unpack writes what is compressed in a file to another one.

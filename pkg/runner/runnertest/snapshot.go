@@ -53,7 +53,7 @@ const shown = 4096
 const ledger = runner.StateDir + "/ledger"
 
 func describe(b *strings.Builder, p string, i info) {
-	if strings.HasPrefix(p, "/proc/") || strings.HasPrefix(p, "/sys/class/net/") || strings.HasPrefix(p, runner.StateDir+"/sums") || strings.HasPrefix(p, runner.StateDir+"/lock") {
+	if strings.HasPrefix(p, "/proc/") || strings.HasPrefix(p, "/sys/class/net/") || strings.HasPrefix(p, runner.StateDir+"/sums") || strings.HasPrefix(p, "/run/kubexm/lock") {
 		return
 	}
 	fmt.Fprintf(b, "%s %s %s:%s", p, i.mode, i.owner, i.group)

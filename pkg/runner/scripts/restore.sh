@@ -142,10 +142,9 @@ for s in $active; do systemctl start "$s" || [ $? = 5 ] || bad="$bad $s"; done >
 if [ -n "$bad" ]; then echo "not started again:$bad" >&2; exit 1; fi
 sync
 
-# The lock stays: the run that deletes still has it.
 if [ -z "$ONLY" ]; then
-	for f in "$S"/* "$S"/.[!.]*; do case $f in "$S"/lock*) ;; *) rm -rf "$f" ;; esac; done
-	rmdir "$S" 2>/dev/null
+	rm -rf "${S:?}"/* "$S"/.[!.]* || exit 1
+	rmdir "$S" 2>/dev/null # unless it is a file system of its own
 	exit 0
 fi
 

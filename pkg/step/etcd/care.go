@@ -158,7 +158,7 @@ func (d Disarmed) Precheck(ctx context.Context, r *runner.Runner) (*step.Change,
 // defaultQuota is that of etcd, in bytes; before 3.6 it does not say which one it has (server/storage/quota.go).
 const defaultQuota = 2 << 30
 
-// noSpace is the alarm of a member whose data is as large as it may be: etcd takes no writes until it is taken back.
+// noSpace is the alarm of a member whose data is as large as it may be: etcd takes no writes until it is cleared.
 const noSpace = "NOSPACE"
 
 // through calls use with a client of a member, from where the host is.
