@@ -86,6 +86,10 @@ e2e-large: deps ## a backup of an etcd with much data, its drill and its restore
 e2e-system: deps ## real clusters whose operating systems are upgraded, and whose machines restart (ROW=N: one of 1, 7, 9, 21)
 	E2E_SYSTEM=$(ROW) $(GO) test -tags e2e -count=1 -timeout 90m -v -run '^TestSystem$$' ./test/e2e
 
+.PHONY: e2e-networks
+e2e-networks: deps ## real clusters with other network plugins than flannel, from nothing and back (NETWORK=PLUGIN: only calico; ROW=N: another row than 1)
+	E2E_NETWORK=$(NETWORK) E2E_ROW=$(ROW) $(GO) test -tags e2e -count=1 -timeout 90m -v -run '^TestNetworks$$' ./test/e2e
+
 .PHONY: e2e
 e2e: deps ## real clusters on machines of this machine's own making; needs root (E2E=REGEXP: only some parts)
 	$(GO) test -tags e2e -count=1 -timeout 120m -v -run '$(or $(value E2E),.)' ./test/e2e

@@ -20,6 +20,7 @@ var places = map[string]string{
 	"pkg/plugin/":            "",
 	"pkg/task/plugins.go":    "",
 	"pkg/apis/":              "",
+	"pkg/step/calico/":       "calico",
 	"pkg/step/containerd/":   "containerd",
 	"pkg/step/flannel/":      "flannel",
 	"pkg/step/loadbalancer/": "keepalived kube-vip",

@@ -228,6 +228,15 @@ func (c *Cluster) FactsOf(host string) *runner.Facts {
 // IP is the address at which other hosts reach the host.
 func (c *Cluster) IP(host string) string { return c.Host(host).InternalAddress }
 
+// NodeIPs are the addresses of nodes, by name.
+func (c *Cluster) NodeIPs() map[string]string {
+	all := map[string]string{}
+	for _, n := range c.Nodes() {
+		all[n] = c.IP(n)
+	}
+	return all
+}
+
 // Addresses are all names and addresses of a host that certificates carry.
 func (c *Cluster) Addresses(host string) []string {
 	h := c.Host(host)

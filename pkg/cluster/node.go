@@ -191,25 +191,17 @@ func (c *Cluster) nodeImages(node string) []string {
 	if c.HoldsNodes() {
 		return nil
 	}
-	names := append([]string{"pause", "coredns"}, parts(plugin.NetworkOf(c.Spec).Plugin)...)
+	names := append([]string{"pause", "coredns"}, plugin.NetworkOf(c.Spec).Images()...)
 	if c.Kubeadm() {
 		names = append(names, "kube-proxy")
 	}
 	if vip := plugin.VIPOf(c.Spec); vip.Pod && c.Host(node).Is(vip.Role) {
-		names = append(names, parts(vip.Plugin)...)
+		names = append(names, vip.Images()...)
 	}
 	if c.Kubeadm() && c.Balancer() == v1alpha1.BalancerInternal && !c.Host(node).Is(v1alpha1.RoleMaster) {
-		names = append(names, parts(plugin.ProxyOf(c.Spec).Plugin)...)
+		names = append(names, plugin.ProxyOf(c.Spec).Images()...)
 	}
 	return names
-}
-
-// parts are the names of what a plugin is made of.
-func parts(p plugin.Plugin) (all []string) {
-	for _, part := range p.Parts {
-		all = append(all, part.Name)
-	}
-	return all
 }
 
 // API is how kubexm reaches the API server of a master, from that master or a
@@ -285,7 +277,7 @@ func (c *Cluster) NewEndpointAPI(host string) kube.Access {
 // stands in every kubeconfig.
 func (c *Cluster) APIPort() int { return c.Spec.LoadBalancer.Port }
 
-// Components are the programs that a host needs.
+// Components are the programs that a host needs; of a master also what is applied from there.
 func (c *Cluster) Components(host string) []string {
 	h := c.Host(host)
 	master, node := h.Is(v1alpha1.RoleMaster), h.Is(v1alpha1.RoleMaster) || h.Is(v1alpha1.RoleWorker)
@@ -296,7 +288,7 @@ func (c *Cluster) Components(host string) []string {
 		}
 	}
 	if holds := c.HoldsNodes(); !holds {
-		add(node, parts(plugin.RuntimeOf(c.Spec).Plugin)...)
+		add(node, plugin.RuntimeOf(c.Spec).Programs()...)
 		add(node, "kubelet")
 		add(node && !c.Kubeadm(), "kube-proxy")
 		add(node && c.Kubeadm(), "kubeadm")
@@ -305,8 +297,9 @@ func (c *Cluster) Components(host string) []string {
 	}
 	add(master && !c.Kubeadm(), "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 	add(master, "kubectl")
+	add(master, plugin.NetworkOf(c.Spec).Programs()...)
 	add(h.Is(v1alpha1.RoleEtcd) && c.Spec.Etcd.Type == v1alpha1.TypeKubexm || slices.Contains(c.RestoredMembers(true), host), "etcd")
-	add(h.Is(v1alpha1.RoleRegistry), parts(plugin.RegistryOf(c.Spec).Plugin)...)
+	add(h.Is(v1alpha1.RoleRegistry), plugin.RegistryOf(c.Spec).Programs()...)
 	return all
 }
 

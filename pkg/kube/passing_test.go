@@ -217,6 +217,15 @@ func TestWaitNodeReady(t *testing.T) {
 			{func() {}, "its kubelet has not registered it"},
 			{func() { server.Put(object("v1", "Node", "node1")) }, "its kubelet has reported nothing yet"},
 			{func() { server.AddNode("node1", false) }, "KubeletNotReady: cni plugin not initialized"},
+			{func() {
+				for _, pod := range []string{"network-x", "guest"} {
+					o := object("v1", "Pod", pod)
+					o.SetNamespace("kube-system")
+					o.Object["spec"] = map[string]any{"nodeName": "node1", "hostNetwork": pod != "guest"}
+					o.Object["status"] = map[string]any{"containerStatuses": []any{map[string]any{"name": pod, "state": map[string]any{"waiting": map[string]any{"reason": "CrashLoopBackOff"}}}}}
+					server.Put(o)
+				}
+			}, "KubeletNotReady: cni plugin not initialized\n  pod network-x: container network-x waits: CrashLoopBackOff"},
 		} {
 			tt.prepare()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -225,7 +234,8 @@ func TestWaitNodeReady(t *testing.T) {
 			if want := "waiting for node node1 to be Ready: context deadline exceeded: " + tt.want; err == nil || err.Error() != want {
 				t.Errorf("got %v, want %v", err, want)
 			}
-			if missing, err := c.NodeNotReady(t.Context(), "node1"); missing != "Node node1: "+tt.want || err != nil {
+			seen, _, _ := strings.Cut(tt.want, "\n")
+			if missing, err := c.NodeNotReady(t.Context(), "node1"); missing != "Node node1: "+seen || err != nil {
 				t.Errorf("%q, %v", missing, err)
 			}
 		}

@@ -49,8 +49,13 @@ func (c *Client) pods(ctx context.Context, obj *unstructured.Unstructured) (line
 	return lines
 }
 
-// podsOf lists the pods that a workload selects: none where it selects by no labels.
+// podsOf lists the pods that a workload selects, none where it selects by no labels; of a node those that need no network of pods, as it may be these that
+// make one.
 func (c *Client) podsOf(ctx context.Context, live *unstructured.Unstructured) ([]corev1.Pod, error) {
+	if live.GetKind() == "Node" {
+		pods, err := c.podsOn(ctx, live.GetName())
+		return slices.DeleteFunc(pods, func(p corev1.Pod) bool { return !p.Spec.HostNetwork }), err
+	}
 	labels, ok, _ := unstructured.NestedStringMap(live.Object, "spec", "selector", "matchLabels")
 	if !ok {
 		return nil, nil

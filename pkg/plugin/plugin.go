@@ -4,6 +4,7 @@
 package plugin
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -14,7 +15,7 @@ import (
 func Runtimes() []Runtime { return []Runtime{containerd} }
 
 // Networks are the rows of spec.network.plugin.
-func Networks() []Network { return []Network{flannel} }
+func Networks() []Network { return []Network{flannel, calico} }
 
 // Proxies are the rows of spec.loadBalancer.internal.type and external.type; the first is the default.
 func Proxies() []Proxy { return []Proxy{haproxy, nginx} }
@@ -32,10 +33,26 @@ type Plugin struct {
 	Unit  string      // that it runs as, of systemd or as a static pod
 	Left  Left
 
-	Version Field
-	Gates   []Gate
-	Section *Section             // of the configuration, for this plugin alone
-	Default func(*v1alpha1.Spec) // fills in what was left open in that
+	Version  Field
+	Together bool // all parts have the version of the first
+	Gates    []Gate
+	Section  *Section             // of the configuration, for this plugin alone
+	Default  func(*v1alpha1.Spec) // fills in what was left open in that
+}
+
+// Images are the names of the parts that are images.
+func (p Plugin) Images() []string { return p.parts(true) }
+
+// Programs are the names of the parts that are not.
+func (p Plugin) Programs() []string { return p.parts(false) }
+
+func (p Plugin) parts(images bool) (all []string) {
+	for _, part := range p.Parts {
+		if (part.Image != "") == images {
+			all = append(all, part.Name)
+		}
+	}
+	return all
 }
 
 // Component is how a program or an image is published upstream. In its texts {version}
@@ -105,10 +122,11 @@ type Checker interface {
 // Left is what a plugin leaves on a host, on top of what steps have noted in the host's ledger.
 type Left struct {
 	Mounts   []string // patterns of paths, as of case in a shell
-	Links    []string // network interfaces
+	Links    []string // network interfaces, or patterns of them
 	Chains   []string // what the names of packet filter chains begin with
 	Comments []string // of its rules in the chains of others; extended regular expressions, as the next
 	Tables   []string // of nftables
+	Sets     []string // what the names of its IP sets begin with
 	Paths    []string // files, and directories with what is in them
 	Empty    []string // directories that go when nothing is left in them
 }
@@ -237,10 +255,10 @@ func mode(s *v1alpha1.Spec) string {
 func Version(s *v1alpha1.Spec, part string) string {
 	for _, p := range All() {
 		for i, c := range p.Parts {
-			if chosen := p.Version.In(s); c.Name == part && i == 0 && chosen != nil {
+			if chosen := p.Version.In(s); c.Name == part && (i == 0 || p.Together) && chosen != nil {
 				return *chosen
 			} else if c.Name == part {
-				return c.Version
+				return cmp.Or(c.Version, p.Parts[0].Version)
 			}
 		}
 	}
@@ -258,7 +276,7 @@ func Leftovers(s *v1alpha1.Spec, docker bool) (all Left) {
 		l := p.Left
 		all = Left{
 			append(all.Mounts, l.Mounts...), append(all.Links, l.Links...), append(all.Chains, l.Chains...), append(all.Comments, l.Comments...),
-			append(all.Tables, l.Tables...), append(all.Paths, l.Paths...), append(all.Empty, l.Empty...),
+			append(all.Tables, l.Tables...), append(all.Sets, l.Sets...), append(all.Paths, l.Paths...), append(all.Empty, l.Empty...),
 		}
 	}
 	return all

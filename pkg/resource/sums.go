@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,6 +61,9 @@ func (s *Store) Resolve(ctx context.Context, a Artifact) (Artifact, error) {
 
 // findSum reads the checksum of an artifact where it is published, and says where that is.
 func (s *Store) findSum(ctx context.Context, a Artifact, c Component) (sum string, at source.Place, err error) {
+	if c.Sums == "" {
+		return "", at, fault.Advise(fmt.Errorf("%w is published of this version, and none is built into kubexm", errNoSum), "choose one of these versions: "+strings.Join(pinnedVersions(c.Name), ", "))
+	}
 	err = askAll(ctx, s, s.source.SumPlaces(a.expand(c.SumsURL())), func(p source.Place) source.Place { return p }, func(ctx context.Context, place source.Place) error {
 		text, err := s.text(ctx, place.URL)
 		if at, sum = place, parseSum(text, a.File); err == nil && sum == "" {
@@ -108,6 +113,17 @@ func (s *Store) known(a Artifact) (_ Artifact, owed bool, err error) {
 	f := l.Files[a.key()]
 	a.SHA256 = f.SHA256
 	return a, s.source.Signed && a.SHA256 != "" && f.Signature == "" && signer(a.key()) != plugin.Signer{}, nil
+}
+
+// pinnedVersions are those of a component whose checksums are built in.
+func pinnedVersions(component string) (all []string) {
+	pins, err := pins()
+	for _, key := range slices.Sorted(maps.Keys(pins.Files)) {
+		if parts := strings.Split(key, "/"); err == nil && parts[0] == component && !slices.Contains(all, parts[1]) {
+			all = append(all, parts[1])
+		}
+	}
+	return all
 }
 
 var errNoSum = errors.New("no SHA-256")

@@ -71,6 +71,7 @@ const (
 	FeatureNFTables = "nf_tables"
 	FeatureIPVS     = "ip_vs"
 	FeatureVXLAN    = "vxlan"
+	FeatureIPSet    = "ip_set"
 
 	FeatureConntrackFixed = "conntrack-fixed" // the size of the connection table cannot be set, as in a container
 	FeatureResolved       = "resolved"        // systemd-resolved answers, /etc/resolv.conf names only itself
@@ -80,6 +81,7 @@ const (
 var featureOf = map[string]string{
 	"ovl_fill_super": FeatureOverlay, "br_nf_pre_routing": FeatureBridgeNF, "nft_do_chain": FeatureNFTables,
 	"ip_vs_in": FeatureIPVS, "ip_vs_in_hook": FeatureIPVS, "vxlan_xmit": FeatureVXLAN,
+	"ip_set_test": FeatureIPSet,
 }
 
 // factUnits are asked whether they run: time services, a firewall and Docker. Of ufw its

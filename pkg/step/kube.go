@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/kube"
+	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
@@ -51,6 +53,36 @@ func (a Apply) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) 
 
 // Owns is that it applies objects, see Unapplied.
 func (a Apply) Owns() ([]string, error) { return []string{a.What}, nil }
+
+// ApplyFile is Apply of the objects in a file of the store.
+type ApplyFile struct {
+	What  string
+	File  resource.Artifact
+	Store *resource.Store
+	API   kube.Access `json:"-"`
+}
+
+func (a ApplyFile) String() string { return "apply " + a.What }
+
+// Precheck reads the file, and asks as Apply does.
+func (a ApplyFile) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
+	files, err := a.Store.Programs(ctx, a.File)
+	if err != nil {
+		return nil, err
+	}
+	apply := Apply{What: a.What, API: a.API}
+	for _, f := range files {
+		text, err := os.ReadFile(f.Path)
+		if err != nil {
+			return nil, err
+		}
+		apply.Objects = append(append(apply.Objects, text...), "\n---\n"...)
+	}
+	return apply.Precheck(ctx, r)
+}
+
+// Owns is as of Apply.
+func (a ApplyFile) Owns() ([]string, error) { return []string{a.What}, nil }
 
 // Unapplied removes the objects that an Apply has applied which is no part of the plan any more.
 type Unapplied struct {

@@ -87,6 +87,28 @@ func TestKubernetesKinds(t *testing.T) {
 	}
 }
 
+// TestApplyFile applies what is in the store, once that was fetched.
+func TestApplyFile(t *testing.T) {
+	store, file := published(t, objects)
+	h, access := served(t, kubetest.New())
+	definitions := step.ApplyFile{What: "definitions", File: file, Store: store, API: access}
+	if _, err := definitions.Precheck(t.Context(), h.Runner()); err == nil {
+		t.Error("it is applied before it is there")
+	}
+	if err := apply(t, h, step.Fetch{Artifact: file, Store: store}); err != nil {
+		t.Fatal(err)
+	}
+	if change := check(t, h, definitions); change == nil || !strings.Contains(change.Diff, "agent:1") {
+		t.Errorf("got %+v", change)
+	}
+	if err := apply(t, h, definitions); err != nil {
+		t.Fatal(err)
+	}
+	if change := check(t, h, definitions); change != nil {
+		t.Errorf("there is something to do:\n%s", change.Diff)
+	}
+}
+
 // TestApplyPrunes takes an object out of what a step applies, and has the next step show and remove it.
 func TestApplyPrunes(t *testing.T) {
 	h, access := served(t, kubetest.New())

@@ -3,6 +3,7 @@ package task
 import (
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/step"
+	"github.com/kubexm/kubexm/pkg/step/calico"
 	"github.com/kubexm/kubexm/pkg/step/containerd"
 	"github.com/kubexm/kubexm/pkg/step/flannel"
 	"github.com/kubexm/kubexm/pkg/step/loadbalancer"
@@ -21,10 +22,11 @@ var (
 		"containerd": {containerd.Steps, containerd.Load, containerd.Registries},
 	}
 	networks = map[string]struct {
-		objects func(*cluster.Cluster) step.Step
+		install func(*cluster.Cluster) []step.Step
 		follow  func(*cluster.Cluster) step.Step // the addresses of nodes, once kubelets tell them
 	}{
-		"flannel": {flannel.Objects, flannel.Addresses},
+		"flannel": {flannel.Steps, flannel.Addresses},
+		"calico":  {calico.Steps, calico.Addresses},
 	}
 	vips = map[string]struct {
 		run      onHost

@@ -323,7 +323,7 @@ func APIPort(c *cluster.Cluster) plan.Task {
 
 // Network installs the network plugin.
 func Network(c *cluster.Cluster) plan.Task {
-	return on("network", []string{plan.API}, func(string) []step.Step { return []step.Step{networks[c.Spec.Network.Plugin].objects(c)} })
+	return on("network", []string{plan.API}, func(string) []step.Step { return networks[c.Spec.Network.Plugin].install(c) })
 }
 
 // NodeAddresses lets the network plugin follow nodes to other addresses.

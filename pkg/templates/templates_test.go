@@ -42,6 +42,7 @@ var data = map[string][]any{
 		"Config": "kind: KubeProxyConfiguration\nmode: nftables", "Server": "https://lb.kubexm.local:6443", "Image": "registry.k8s.io/kube-proxy:v1.37.1", "Digest": "0123456789abcdef",
 	}},
 	"flannel/flannel":      {flannel{"10.233.64.0/18", "vxlan", "ghcr.io/flannel-io/flannel:v0.28.9", "ghcr.io/flannel-io/flannel-cni-plugin:v1.9.1-flannel3", "0123456789abcdef", true, "lb.kubexm.local", 6443}},
+	"calico/calico":        {calico("vxlan", 0), calico("bird", 3)},
 	"loadbalancer/haproxy": {proxied},
 	"loadbalancer/nginx":   {proxied},
 	"loadbalancer/keepalived": {map[string]any{
@@ -106,6 +107,14 @@ type flannel struct {
 	NFTables                                  bool
 	APIHost                                   string
 	APIPort                                   int
+}
+
+func calico(backend string, typha int) map[string]any {
+	return map[string]any{
+		"PodCIDR": "10.233.64.0/18", "BlockSize": 26, "VXLAN": "CrossSubnet", "IPIP": "Never", "Backend": backend, "Felix": `{"xdpEnabled":false}`, "MTU": 0, "Typha": typha,
+		"Node": "docker.io/calico/node:v3.28.5", "CNI": "docker.io/calico/cni:v3.28.5", "Controllers": "docker.io/calico/kube-controllers:v3.28.5",
+		"TyphaImage": "docker.io/calico/typha:v3.28.5", "APIHost": "lb.kubexm.local", "APIPort": 6443, "Accounts": []string{"calico-node"},
+	}
 }
 
 var proxied = map[string]any{

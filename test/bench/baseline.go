@@ -197,7 +197,7 @@ func layManifests(_ context.Context, c *kubexm.Cluster, files string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	for name, s := range map[string]step.Step{"flannel": flannel.Objects(c), "coredns": addon.CoreDNS(c), "rbac": controlplane.RBAC(c)} {
+	for name, s := range map[string]step.Step{"flannel": flannel.Steps(c)[0], "coredns": addon.CoreDNS(c), "rbac": controlplane.RBAC(c)} {
 		apply, ok := s.(step.Apply)
 		if !ok {
 			return fmt.Errorf("%s is not applied", name)

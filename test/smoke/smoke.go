@@ -64,7 +64,7 @@ func (p *Prover) Prove(ctx context.Context, domain string, external ...string) e
 	if err := errors.Join(p.across(ctx, pods), p.services(ctx, pods, service, domain), p.names(ctx, pods, domain, external), p.logs(ctx, pods)); err != nil {
 		return err
 	}
-	return p.remove(ctx)
+	return p.remove(ctx, namespace)
 }
 
 // ready checks that all nodes are.
@@ -225,7 +225,7 @@ func (p *Prover) logs(ctx context.Context, pods []corev1.Pod) error {
 }
 
 // remove deletes the namespace and waits until it is gone.
-func (p *Prover) remove(ctx context.Context) error {
+func (p *Prover) remove(ctx context.Context, namespace string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	now := int64(0)

@@ -24,6 +24,7 @@ type ConfigOptions struct {
 	Nodes      int    // how many of the nodes, from node1
 	Row        int    // of the deployment matrix, see Rows
 	Kubernetes string // version or minor version; empty: the newest that can be built
+	Network    string // the plugin; empty: flannel
 	Upstream   bool   // as in the real world: no mirror, and kubexm chooses the versions
 }
 
@@ -31,6 +32,7 @@ type ConfigOptions struct {
 type configData struct {
 	Name, User, KeyFile, SudoPassword, Arch, Type string // no KeyFile, no Arch: not in the file
 	EtcdType, EtcdURL, EtcdCerts, Balancer, VIP   string
+	Network                                       string // empty: flannel, in the version that was built
 	Upstream                                      bool
 	Files, Images                                 string // addresses of the mirror
 	Hosts                                         []configHost
@@ -126,7 +128,7 @@ func (t *Testbed) Config(w io.Writer, b *build.Builder, o ConfigOptions) error {
 	data := configData{
 		Name: cmp.Or(o.Name, "testbed"), Upstream: o.Upstream, User: t.User(), KeyFile: t.KeyFile(), Arch: runtime.GOARCH,
 		Type: row.Kubernetes, EtcdType: row.Etcd, EtcdURL: etcd, EtcdCerts: certs, Balancer: row.Balancer, VIP: t.VIP(),
-		Files: t.FilesAddress(), Images: t.ImagesAddress(), Hosts: hosts,
+		Network: o.Network, Files: t.FilesAddress(), Images: t.ImagesAddress(), Hosts: hosts,
 	}
 	if data.User == "kube" {
 		data.SudoPassword = Password

@@ -77,6 +77,18 @@ func (c *Call) former() int {
 				c.Printf("%s proto %s\n", to, label)
 			}
 		}
+	case strings.HasPrefix(line, "route show root "), strings.HasPrefix(line, "route flush root "):
+		within := netip.MustParsePrefix(label)
+		for _, to := range sorted(c.routes) {
+			if p, err := netip.ParsePrefix(to); err != nil || p.Bits() < within.Bits() || !within.Contains(p.Addr()) {
+				continue
+			}
+			if words[1] == "flush" {
+				delete(c.routes, to)
+			} else {
+				c.Printf("%s proto %s\n", to, c.routes[to])
+			}
+		}
 	case strings.HasPrefix(line, "route flush proto "):
 		maps.DeleteFunc(c.routes, func(_, proto string) bool { return proto == label })
 	default:

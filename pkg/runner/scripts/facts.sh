@@ -39,8 +39,8 @@ s ufw; grep -si '^ENABLED=yes' /etc/ufw/ufw.conf
 s selinux; cat /sys/fs/selinux/enforce 2>/dev/null
 s listening; ss -ltnp 2>/dev/null
 s features
-for m in overlay br_netfilter nf_tables ip_vs vxlan; do if modprobe -nq $m 2>/dev/null; then echo $m; fi; done
-grep -oE ' (ovl_fill_super|br_nf_pre_routing|nft_do_chain|ip_vs_in_hook|ip_vs_in|vxlan_xmit)([[:space:]]|$)' /proc/kallsyms
+for m in overlay br_netfilter nf_tables ip_vs vxlan ip_set; do if modprobe -nq $m 2>/dev/null; then echo $m; fi; done
+grep -oE ' (ovl_fill_super|br_nf_pre_routing|nft_do_chain|ip_vs_in_hook|ip_vs_in|vxlan_xmit|ip_set_test)([[:space:]]|$)' /proc/kallsyms
 f=/proc/sys/net/netfilter/nf_conntrack_max; if [ -e $f ] && ! [ -w $f ]; then echo conntrack-fixed; fi
 if [ -e /run/systemd/resolve/resolv.conf ]; then echo resolved; fi
 s clock; date +%s

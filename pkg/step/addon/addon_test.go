@@ -38,7 +38,7 @@ func TestRendered(t *testing.T) {
 	for name, v := range clusters {
 		t.Run(name, func(t *testing.T) {
 			c := clustertest.New(t, v.spec, v.edit)
-			golden.Equal(t, clustertest.Text(flannel.Objects(c), addon.CoreDNS(c)))
+			golden.Equal(t, clustertest.Text(append(flannel.Steps(c), addon.CoreDNS(c))...))
 		})
 	}
 }
@@ -61,7 +61,7 @@ func TestApply(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := clustertest.New(t, v.spec, v.edit)
 			access, h := inMemory(t, c)
-			apply(t, h, access, flannel.Objects(c), addon.CoreDNS(c))
+			apply(t, h, access, append(flannel.Steps(c), addon.CoreDNS(c))...)
 			for _, s := range []step.Step{addon.NetworkReady(c), addon.CoreDNSReady(c)} {
 				ready := s.(step.RolledOut)
 				ready.API = access
@@ -102,7 +102,7 @@ func TestApplyReal(t *testing.T) {
 	const network = "  network: {plugin: flannel, serviceCIDR: 10.233.0.0/18, flannel: {backend: %s}}\n" // the server's own
 	for _, backend := range []string{"vxlan", "host-gw"} {
 		c := clustertest.New(t, fmt.Sprintf(network, backend)+"  dns: {coredns: {upstream: [192.0.2.53]}}\n", nil)
-		apply(t, h, access, flannel.Objects(c))
+		apply(t, h, access, flannel.Steps(c)...)
 		if backend == "vxlan" {
 			apply(t, h, access, addon.CoreDNS(c))
 		}

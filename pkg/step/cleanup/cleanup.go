@@ -105,7 +105,7 @@ func Mounts(c *cluster.Cluster) step.Step {
 	}
 }
 
-// Network removes the interfaces and the packet filter rules of the network
+// Network removes the interfaces, the routes to pods, and the packet filter rules and IP sets of the network
 // plugin and of kube-proxy, and the virtual servers of a kube-proxy that made any. They are known by
 // their names: what others say in comments does not count. Rules of others stay; tables of iptables that are
 // empty then, as they come into being by looking at them, go.
@@ -117,18 +117,22 @@ func Network(c *cluster.Cluster) step.Step {
 		rules += `|--comment "` + own + `"`
 	}
 	tables := "^table [a-z0-9]+ (" + strings.Join(append([]string{"kube-proxy"}, left.Tables...), "|") + ")$"
-	links := "for l in " + strings.Join(append([]string{"cni0", "kube-ipvs0"}, left.Links...), " ") + `; do if ip link show "$l" >/dev/null 2>&1; then echo "$l"; fi; done`
+	links := `for l in ` + strings.Join(append([]string{"cni0", "kube-ipvs0"}, left.Links...), " ") + `; do for d in /sys/class/net/$l; do if [ -e "$d" ]; then echo "${d##*/}"; fi; done; done`
+	sets := "if command -v ipset >/dev/null; then ipset list -n | grep -E '^(" + strings.Join(append([]string{"KUBE-"}, left.Sets...), "|") + ")'; fi"
+	routes := " root " + c.Spec.Network.PodCIDR
 	return step.Command{
 		What: "no network of the cluster",
-		Unless: "[ -z \"$(" + links + ")\" ] && ! iptables-save 2>/dev/null | grep -qE '" + rules + "' && ! ip6tables-save 2>/dev/null | grep -qE '" + rules + `' &&
+		Unless: "[ -z \"$(" + links + ")\" ] && [ -z \"$(ip route show" + routes + ")\" ] && [ -z \"$(" + sets + ")\" ] && ! iptables-save 2>/dev/null | grep -qE '" + rules + "' && ! ip6tables-save 2>/dev/null | grep -qE '" + rules + `' &&
 ! nft list tables 2>/dev/null | grep -qE '` + tables + `'`,
 		Run: `if ip link show kube-ipvs0 >/dev/null 2>&1 && command -v ipvsadm >/dev/null; then ipvsadm -C || true; fi
 for l in $(` + links + `); do ip link delete "$l"; done
+ip route flush` + routes + `
 nft list tables 2>/dev/null | grep -E '` + tables + `' | while read -r _ family name; do nft delete table "$family" "$name"; done
 for t in iptables ip6tables; do if $t-save 2>/dev/null | grep -qE '` + rules + `'; then $t-save | grep -vE '` + rules + `' | $t-restore; fi; done
 for f in ip ip6; do for t in raw mangle nat filter; do
 if ! nft list table $f $t 2>/dev/null | grep -vqE '^(table .*|[[:space:]]*(chain .*|type .* policy accept;|}|))$'; then nft delete table $f $t 2>/dev/null || true; fi
 done; done
+for s in $(` + sets + `); do ipset destroy "$s"; done
 rm -rf /run/netns/cni-*`,
 	}
 }

@@ -59,6 +59,10 @@ func TestNetworkOfOthers(t *testing.T) {
 		before := h.Snapshot()
 		h.AddRules("iptables", ours...)
 		h.SetAddr("flannel.1", "10.244.0.0/32")
+		h.SetAddr("cali0123456789a", "10.244.0.1/32")
+		if _, err := h.Runner().Sh(t.Context(), "ip route replace 10.233.64.64/26 via 10.0.0.12 proto 80"); err != nil {
+			t.Fatal(err)
+		}
 		if ipvs {
 			h.SetAddr("kube-ipvs0", "10.96.0.1/32")
 		}

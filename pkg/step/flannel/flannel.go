@@ -1,4 +1,4 @@
-// Package flannel holds the step that installs the network plugin flannel.
+// Package flannel holds the steps that install the network plugin flannel.
 package flannel
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/kubexm/kubexm/pkg/templates"
 )
 
-// Objects installs flannel.
-func Objects(c *cluster.Cluster) step.Step {
+// Steps install flannel.
+func Steps(c *cluster.Cluster) []step.Step {
 	const template = "flannel/flannel"
 	data := struct {
 		PodCIDR, Backend, Image, CNIImage, Digest, APIHost string
@@ -20,5 +20,13 @@ func Objects(c *cluster.Cluster) step.Step {
 		APIHost: c.Spec.LoadBalancer.Domain, APIPort: c.Spec.LoadBalancer.Port, NFTables: c.ProxyMode() == v1alpha1.ProxyNFTables,
 	}
 	data.Digest = templates.Digest(templates.Render(template, data))
-	return step.Apply{What: "flannel", API: c.AnyAPI(), Objects: templates.Render(template, data)}
+	return []step.Step{step.Apply{What: "flannel", API: c.AnyAPI(), Objects: templates.Render(template, data)}}
+}
+
+// Addresses starts flannel again on nodes whose addresses have changed.
+func Addresses(c *cluster.Cluster) step.Step {
+	const publicIP = "flannel.alpha.coreos.com/public-ip" // see github.com/flannel-io/flannel/blob/master/Documentation/kubernetes.md
+	return step.NodeAddresses{
+		Of: c.NodeIPs(), Plugin: "flannel", Namespace: "kube-flannel", Label: "app", Value: "flannel", Annotation: publicIP, Chosen: publicIP + "-overwrite", API: c.AnyAPI(),
+	}
 }

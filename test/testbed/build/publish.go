@@ -3,6 +3,7 @@ package build
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"crypto/sha512"
@@ -114,14 +115,11 @@ func publishFlannelCNI(c Component, p *publication) error {
 
 // publishFlannel publishes the chart and the manifest that come with the module.
 func publishFlannel(c Component, p *publication) error {
-	cmd := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", c.module)
-	cmd.Dir = p.set
-	out, err := host.Output(cmd)
+	source, err := p.source(c)
 	if err != nil {
 		return err
 	}
-	source, dir := strings.TrimSpace(out), release("flannel-io/flannel", c.Version)
-	files := map[string]string{}
+	dir, files := release("flannel-io/flannel", c.Version), map[string]string{}
 	chart := filepath.Join(source, "chart", "kube-flannel")
 	err = filepath.WalkDir(chart, func(file string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() {
@@ -140,6 +138,37 @@ func publishFlannel(c Component, p *publication) error {
 		return err
 	}
 	return p.write(path.Join(dir, "kube-flannel.yml"), string(manifest))
+}
+
+// publishCalico publishes the definitions that come with the module, and lays what its image of nodes has besides programs beside these.
+func publishCalico(c Component, p *publication) error {
+	source, err := p.source(c)
+	if err != nil {
+		return err
+	}
+	system := filepath.Join(p.bin, "filesystem")
+	if err := os.CopyFS(system, os.DirFS(filepath.Join(source, "node", "filesystem"))); err != nil {
+		return err
+	}
+	err = filepath.WalkDir(system, func(file string, _ fs.DirEntry, err error) error {
+		return cmp.Or(err, os.Chmod(file, 0o755)) // modules do not tell which files are scripts
+	})
+	if err != nil {
+		return err
+	}
+	definitions, err := os.ReadFile(filepath.Join(source, "manifests", "crds.yaml"))
+	if err != nil {
+		return err
+	}
+	return p.write(path.Join("raw.githubusercontent.com/projectcalico/calico", c.Version, "manifests/crds.yaml"), string(definitions))
+}
+
+// source is the directory of a component's module.
+func (p *publication) source(c Component) (string, error) {
+	cmd := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", c.module)
+	cmd.Dir = p.set
+	out, err := host.Output(cmd)
+	return strings.TrimSpace(out), err
 }
 
 func release(project, tag string) string {

@@ -77,6 +77,8 @@ func own(name string) Component {
 	return Component{Name: name, set: name, release: "v1", Programs: map[string]string{name: "kubexm.test/components/" + name}}
 }
 
+const calicoModule = "github.com/projectcalico/calico"
+
 const containerdTags = "no_btrfs osusergo netgo static_build urfave_cli_no_docs"
 
 // components is everything that can be built. The first of a name is the one
@@ -101,6 +103,14 @@ func components() []Component {
 			Name: "flannel", set: "flannel", module: "github.com/flannel-io/flannel", cgo: true, tags: "netgo osusergo", publish: publishFlannel,
 			flags:    "-X github.com/flannel-io/flannel/pkg/version.Version={V}",
 			Programs: map[string]string{"flanneld": "github.com/flannel-io/flannel", "install-conf": "github.com/flannel-io/flannel/cmd/install_conf"},
+		},
+		{
+			Name: "calico", set: "calico", module: calicoModule, release: "v3.28.5", publish: publishCalico, extra: true, // the tag of the module's version
+			flags: "-X main.VERSION={V} -X " + calicoModule + "/node/pkg/lifecycle/startup.VERSION={V} -X " + calicoModule + "/node/buildinfo.GitVersion={V}",
+			Programs: map[string]string{
+				"calico-node": calicoModule + "/node/cmd/calico-node", "calico": calicoModule + "/cni-plugin/cmd/calico", "install": calicoModule + "/cni-plugin/cmd/install", "calico-typha": calicoModule + "/typha/cmd/calico-typha",
+				"kube-controllers": calicoModule + "/kube-controllers/cmd/kube-controllers", "check-status": calicoModule + "/kube-controllers/cmd/check-status",
+			},
 		},
 		{
 			Name: "crictl", set: "cri-tools", module: "sigs.k8s.io/cri-tools", flags: "-X sigs.k8s.io/cri-tools/pkg/version.Version={V}",
@@ -185,7 +195,7 @@ func (c Component) packages() []string { return slices.Sorted(maps.Values(c.Prog
 
 // space is how many bytes of disk building it takes, the compiler's cache included.
 func (c Component) space() uint64 {
-	if c.Name == "kubernetes" {
+	if c.Name == "kubernetes" || c.Name == "calico" {
 		return 5 << 30
 	}
 	return 1 << 29

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
@@ -38,6 +39,7 @@ type Image struct {
 	User       string                       // uid:gid, root when empty
 	Bind       bool                         // the program may take ports below 1024 as that user
 	Tools      bool                         // lies on a Debian with iptables, a shell and cp
+	Env        []string                     // besides PATH
 }
 
 // archs lists the architectures of the image, this machine's first.
@@ -112,6 +114,10 @@ func addOwn(b *build.Builder, table []build.Component, images []Image) ([]Image,
 		}
 		images = append(images, image)
 	}
+	images, err := addCalico(b, table, images)
+	if err != nil {
+		return nil, err
+	}
 	nothing := map[string]map[string]string{}
 	for arch := range images[0].Files {
 		nothing[arch] = nil
@@ -122,6 +128,46 @@ func addOwn(b *build.Builder, table []build.Component, images []Image) ([]Image,
 	}
 	probe, err := Probe(b)
 	return append(images, probe), err
+}
+
+// addCalico adds Calico's images, where it was built.
+func addCalico(b *build.Builder, table []build.Component, images []Image) ([]Image, error) {
+	const component = "calico"
+	c, err := build.Find(table, component)
+	if err != nil {
+		return nil, err
+	}
+	if _, built := b.Built(c); !built {
+		return images, nil
+	}
+	bin, err := find(b, table, component)
+	if err != nil {
+		return nil, err
+	}
+	image := func(name, entrypoint string, files map[string]string) {
+		images = append(images, Image{
+			Ref: "docker.io/calico/" + name + ":" + c.Version, Entrypoint: entrypoint, Tools: true, Files: map[string]map[string]string{b.Arch: files},
+			Env: []string{"FELIX_DebugSkipCTLBCleanup=true"}, // it is built without C, and so without what loads programs of BPF
+		})
+	}
+	program := func(name string) string { return filepath.Join(bin, name) }
+	node, system := map[string]string{"/usr/bin/calico-node": program("calico-node")}, program("filesystem")
+	err = filepath.WalkDir(system, func(file string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() { // /sbin is a link
+			node[strings.Replace(strings.TrimPrefix(file, system), "/sbin/", "/usr/sbin/", 1)] = file
+		}
+		return err
+	})
+	image("node", "/usr/sbin/start_runit", node)
+	image("cni", "/opt/cni/bin/install", map[string]string{
+		"/opt/cni/bin/install": program("install"), "/opt/cni/bin/calico": program("calico"), "/opt/cni/bin/calico-ipam": program("calico"),
+	})
+	image("kube-controllers", "/usr/bin/kube-controllers", map[string]string{
+		"/usr/bin/kube-controllers": program("kube-controllers"), "/usr/bin/check-status": program("check-status"),
+		"/status/felix.cfg": program("filesystem/etc/calico/felix.cfg"), // for the directory, in which it writes
+	})
+	image("typha", "/usr/bin/calico-typha", map[string]string{"/usr/bin/calico-typha": program("calico-typha")})
+	return images, err
 }
 
 // Probe is the image with which clusters are tried out. The component must have been built.
@@ -216,6 +262,7 @@ func Make(ctx context.Context, c build.Cache, out io.Writer, images []Image) err
 // directories whose names change with their content.
 func (i Image) key() string {
 	text := fmt.Appendf(nil, "{%s %v %s %s %t %t} %v", i.Ref, i.Files[runtime.GOARCH], i.Entrypoint, i.User, i.Bind, i.Tools, i.media())
+	text = fmt.Append(text, strings.Join(i.Env, " "))
 	text = fmt.Append(text, toolsRelease, toolPackages, toolsHook)
 	for _, arch := range i.archs()[1:] {
 		text = fmt.Append(text, arch, i.Files[arch])
@@ -298,7 +345,7 @@ func (i Image) configure(img v1.Image, arch string) (v1.Image, error) {
 	config.OS, config.Architecture, config.Created = "linux", arch, v1.Time{Time: time.Unix(0, 0).UTC()}
 	config.Config = v1.Config{
 		Entrypoint: []string{i.Entrypoint}, User: i.User, WorkingDir: "/",
-		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+		Env: append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, i.Env...),
 	}
 	return mutate.ConfigFile(img, config)
 }
@@ -316,14 +363,15 @@ func relative(files map[string]string) map[string]string {
 // whose nft may not understand the tables that are made from inside.
 const toolsRelease = "trixie"
 
-// toolPackages are what kube-proxy and flannel call, a shell with cp, and the proxies of
+// toolPackages are what kube-proxy and network plugins call, a shell with cp, and the proxies of
 // load balancers.
-const toolPackages = "base-files,iptables,nftables,conntrack,ipset,kmod,iproute2,dash,coreutils,grep,sed,mount,libc6,ca-certificates,haproxy,nginx,libnginx-mod-stream"
+const toolPackages = "base-files,iptables,nftables,conntrack,ipset,kmod,iproute2,dash,coreutils,grep,sed,mount,libc6,ca-certificates,runit,debianutils,haproxy,nginx,libnginx-mod-stream"
 
 // toolsHook does what the packages' scripts would have done: they are not run.
 const toolsHook = `cd "$1"
 for t in iptables ip6tables; do for k in "" -save -restore; do ln -sf xtables-nft-multi usr/sbin/$t$k; done; done
 ln -sf ebtables-nft usr/sbin/ebtables
+ln -sf which.debianutils usr/bin/which
 rm -rf usr/share/doc usr/share/locale usr/share/info usr/share/lintian var/cache/apt var/lib/apt
 mkdir -p etc/nginx/modules-enabled var/lib/nginx var/log/nginx
 ln -sf /usr/share/nginx/modules-available/mod-stream.conf etc/nginx/modules-enabled/

@@ -37,12 +37,20 @@ type Flannel struct {
 
 // Calico configures the network plugin Calico.
 type Calico struct {
-	// Version, like v3.32.1. Default: the one tested with the Kubernetes version.
+	// Version, like v3.28.5. Default: the one tested with the Kubernetes version.
 	Version string `json:"version,omitempty" change:"restart"`
-	// Encapsulation between nodes. Default: VXLANCrossSubnet.
-	Encapsulation string `json:"encapsulation,omitempty" jsonschema:"enum=VXLAN,enum=VXLANCrossSubnet,enum=IPIP,enum=IPIPCrossSubnet,enum=None" change:"procedure"`
-	// Merged into the values of the tigera-operator chart.
-	Values map[string]any `json:"values,omitempty" change:"restart"`
+	// How packets travel between nodes: in UDP port 4789 (VXLAN), in IP packets (IPIP), or by plain routes (None); CrossSubnet: only
+	// between nodes of different subnets, by plain routes within one. IPIP and None need BGP between the nodes, on TCP port 179.
+	Encapsulation string `json:"encapsulation,omitempty" jsonschema:"default=VXLANCrossSubnet,enum=VXLAN,enum=VXLANCrossSubnet,enum=IPIP,enum=IPIPCrossSubnet,enum=None" change:"restart"`
+	// MTU of the interfaces of pods. Default: that of the nodes, less what encapsulation takes.
+	MTU int `json:"mtu,omitempty" jsonschema:"minimum=576,maximum=65535" change:"restart"`
+	// Prefix length of the blocks of addresses that nodes take from podCIDR.
+	BlockSize int `json:"blockSize,omitempty" jsonschema:"default=26,minimum=20,maximum=32" change:"refuse,nodes have taken blocks of this size; make a new cluster"`
+	// Pods of Typha, through which nodes read from the API servers. Default: none for up to 50 nodes; for more one for each
+	// 200 nodes, at least 3.
+	Typha *int `json:"typha,omitempty" jsonschema:"minimum=0,maximum=100" change:"restart"`
+	// Merged into the spec of the FelixConfiguration default: the settings of Calico on nodes.
+	Felix map[string]any `json:"felix,omitempty" change:"restart"`
 }
 
 // Cilium configures the network plugin Cilium.

@@ -1,0 +1,84 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubexm/kubexm/test/smoke"
+	"github.com/kubexm/kubexm/test/testbed"
+	"github.com/kubexm/kubexm/test/testbed/build"
+)
+
+// TestNetworks makes clusters whose pods have other networks than flannel's, from nothing and back to nothing: network policies hold, packets are as large as
+// the interfaces of pods promise, and what can be changed is while pods ask each other. E2E_NETWORK=PLUGIN chooses one, E2E_ROW=ROW another row than 1.
+func TestNetworks(t *testing.T) {
+	row, err := strconv.Atoi(cmp.Or(os.Getenv("E2E_ROW"), "1"))
+	must(t, err)
+	for _, n := range []struct {
+		plugin string
+		change any // of its section, on a cluster that runs
+	}{
+		{"calico", map[string]any{"encapsulation": "VXLAN"}},
+	} {
+		if only := os.Getenv("E2E_NETWORK"); only != "" && only != n.plugin {
+			continue
+		}
+		t.Run(fmt.Sprint(n.plugin, " row", row), func(t *testing.T) {
+			part, err := build.Find(the.table, n.plugin)
+			must(t, err)
+			must(t, the.builder.Build(t.Context(), []build.Component{part}))
+			must(t, the.images(t.Context(), ""))
+			the.resize(t, max(3, testbed.Rows[row-1].Nodes()))
+			c := newCluster(t, row, where{}, impatient, set("network", map[string]any{"plugin": n.plugin}))
+			c.also = func() {
+				p, err := smoke.New(c.kubeconfig(), t.Logf)
+				must(t, err)
+				must(t, p.Policies(t.Context()))
+				asks := c.ask(t, c.serve(t), 2)
+				c.packets(t)
+				c.change(t, set("network."+n.plugin, n.change))
+				changed := c.run(t, "apply", "--yes", "-o", "json").ok(t)
+				if changed.result.Summary.Changed == 0 {
+					t.Error("nothing was changed")
+				}
+				t.Logf("changed %v in %.0f s: %s", n.change, changed.took.Seconds(), asks(t))
+				c.packets(t)
+				must(t, c.client(t).AppsV1().Deployments("default").Delete(t.Context(), "guests", metav1.DeleteOptions{}))
+			}
+			cycle(t, c)
+		})
+	}
+}
+
+// packets sends from guests to others on another machine, and back, what just fits into their interface, and a byte more.
+func (c *cluster) packets(t *testing.T) {
+	t.Helper()
+	pods, err := c.client(t).CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: "app=guests"})
+	must(t, err)
+	one := pods.Items[0]
+	elsewhere := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool { return p.Spec.NodeName != one.Spec.NodeName })
+	if elsewhere < 0 {
+		t.Fatal("all guests are on one node")
+	}
+	for _, pair := range [][2]corev1.Pod{{one, pods.Items[elsewhere]}, {pods.Items[elsewhere], one}} {
+		from, to := pair[0], pair[1]
+		out := the.on(t, the.nodes[slices.IndexFunc(the.nodes, func(n testbed.Node) bool { return n.Name == from.Spec.NodeName })], fmt.Sprintf(`pod=$(crictl pods -q --name %s); pid=$(crictl inspectp -o go-template --template '{{.info.pid}}' "$pod")
+mtu=$(nsenter -t "$pid" -n cat /sys/class/net/eth0/mtu 2>/dev/null || nsenter -t "$pid" -n ip link show eth0 | sed 's/.*mtu \([0-9]*\).*/\1/;q')
+fits() { nsenter -t "$pid" -n ping -q -c 1 -W 2 -M do -s "$1" %s >/dev/null 2>&1; }
+fits $((mtu - 28)) && ! fits $((mtu - 27)) && echo "MTU $mtu"`, from.Name, to.Status.PodIP))
+		if !strings.HasPrefix(out, "MTU ") {
+			t.Errorf("packets of the MTU do not get from %s to %s: %s", from.Spec.NodeName, to.Spec.NodeName, out)
+		}
+		t.Logf("from %s to %s: %s", from.Spec.NodeName, to.Spec.NodeName, out)
+	}
+}
