@@ -257,7 +257,7 @@ func (c *cluster) serve(t *testing.T) string {
 func (c *cluster) ask(t *testing.T, address string, seconds int) func(*testing.T) string {
 	t.Helper()
 	n := the.nodes[0]
-	the.on(t, n, `rm -f /run/asked; systemd-run -q --unit asks sh -c 'while :; do if curl -sf -m `+strconv.Itoa(seconds)+` -o /dev/null http://`+address+`; then echo ok; else echo "failed $(date +%T)"; fi; sleep 0.1; done >>/run/asked'`)
+	the.on(t, n, `rm -f /run/asked; systemd-run -q --unit asks sh -c 'while :; do said=$(curl -sS -m `+strconv.Itoa(seconds)+` -w " %{http_code}" http://`+address+` 2>&1); case "$said" in *" 200") echo ok ;; *) echo "failed $(date +%T) $(echo "$said" | tr "\n" " " | cut -c 1-200)" ;; esac; sleep 0.1; done >>/run/asked'`)
 	return func(t *testing.T) string {
 		t.Helper()
 		out := the.on(t, n, `systemctl stop asks; systemctl reset-failed asks 2>/dev/null; echo "$(grep -c . /run/asked) requests, $(grep -c failed /run/asked) failed"; grep failed /run/asked | head -n 20; rm -f /run/asked`)
