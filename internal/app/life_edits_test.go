@@ -34,6 +34,7 @@ func has(text string) func(string) bool {
 var (
 	otherEtcd = has("external: {endpoints")
 	harbor    = has("type: harbor")
+	calico    = has("plugin: calico")
 	private   = has("roles: [registry]")
 	several   = has("{name: node3, address: 10.0.0.13, roles: [master")
 	balanced  = has("{name: lb1")
@@ -91,6 +92,8 @@ var edits = map[string]change{
 	"DNS":                     {set: `dns: {coredns: {replicas: 3, upstream: [192.0.2.53], externalZones: [{zones: [corp.example], nameservers: [192.0.2.54], cache: 10}]}}`},
 	"validity":                {set: `kubernetes: {certificateValidityDays: 365}`, none: func(c string) bool { return !kubeadmPods(c) }},
 	"releases":                {set: `{runtime: {version: v2.3.3}, network: {flannel: {version: v0.28.8}}}`, restarts: "containerd@nodes"},
+	"release of Calico":       {set: `network: {calico: {version: v3.99.1}}`, on: calico},
+	"network of Calico":       {set: `network: {calico: {encapsulation: VXLAN, mtu: 1400, typha: 1, felix: {logSeverityScreen: Error}}}`, on: calico},
 	"release of Harbor":       {set: `registry: {harbor: {version: v2.15.1}}`, on: harbor},
 	"address to log in at":    {set: `hosts: [{name: node2, address: 192.0.2.12, internalAddress: 10.0.0.12}]`, restarts: "*", signs: true},
 	"other client of etcd":    {set: `etcd: {external: {endpoints: ["https://10.0.0.32:2379"], caFile: ETCD/other.crt, certFile: ETCD/node-other.crt, keyFile: ETCD/node-other.key}}`, on: otherEtcd, restarts: "kube-apiserver@masters"},

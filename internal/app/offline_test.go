@@ -25,7 +25,7 @@ import (
 // TestOffline makes clusters of what was downloaded and packed on another machine,
 // without a request to anybody: hosts get the packages that they lack from there, too.
 func TestOffline(t *testing.T) {
-	for _, name := range []string{"registry", "row2", "row3", "row21", "harbor"} { // one of each kind of control plane, etcd and balancer
+	for _, name := range []string{"registry", "row2", "row3", "row21", "harbor", "calico"} { // one of each kind of control plane, etcd and balancer
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			u := resourcetest.New()
@@ -72,7 +72,7 @@ func packed(t *testing.T, config string, systems ...string) string {
 	dir := t.TempDir()
 	r := app.Request{File: filepath.Join(dir, "cluster.yaml")}
 	bundle := filepath.Join(dir, "bundle.tar.zst")
-	err := os.WriteFile(r.File, []byte(config), 0o600)
+	err := errors.Join(os.WriteFile(r.File, []byte(config), 0o600), resourcetest.Trust(filepath.Join(dir, "packages")))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func TestPruned(t *testing.T) {
 
 // TestEarlierRelease has hosts without an inventory: all that their ledgers list is wanted.
 func TestEarlierRelease(t *testing.T) {
-	for _, name := range []string{"row1", "row2", "row3", "row7", "registry", "harbor"} {
+	for _, name := range []string{"row1", "row2", "row3", "row7", "registry", "harbor", "calico"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(t *testing.T) {

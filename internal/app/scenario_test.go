@@ -97,17 +97,20 @@ var filled = sync.OnceValue(func() string {
 	}
 	u := resourcetest.New()
 	defer u.Close()
+	if err := resourcetest.Trust(dir); err != nil {
+		panic(err)
+	}
 	store, err := resource.Open(dir, source.Config{Mirrors: u.Sources()})
 	if err != nil {
 		panic(err)
 	}
-	for _, name := range append(all(), "etcd-elsewhere", "registry", "harbor") {
+	for _, name := range append(all(), "etcd-elsewhere", "registry", "harbor", "calico") {
 		text, err := configuration(name)
 		if err = errors.Join(err, fill(store, text)); err != nil {
 			panic(err)
 		}
 	}
-	more := [][2]string{{"row1", edits["releases"].set}, {"harbor", edits["release of Harbor"].set}}
+	more := [][2]string{{"row1", edits["releases"].set}, {"calico", edits["release of Calico"].set}, {"harbor", edits["release of Harbor"].set}}
 	for _, minor := range []string{"34", "35", "36"} {
 		more = append(more, [2]string{"row1", kubernetesOf(minor)}, [2]string{"row9", kubernetesOf(minor)})
 	}
@@ -177,7 +180,7 @@ func same(t testing.TB, what, want, got string) {
 
 // TestScenarios takes rows of the deployment matrix through their lives.
 func TestScenarios(t *testing.T) {
-	live(t, racetest.Few("row3", "row1", "row2", "row7", "row15", "row21", "row22", "row22-kubexm", "etcd-elsewhere", "registry", "harbor")...)
+	live(t, racetest.Few("row3", "row1", "row2", "row7", "row15", "row21", "row22", "row22-kubexm", "etcd-elsewhere", "registry", "harbor", "calico")...)
 }
 
 // TestFaultsScenarios does so with all others.

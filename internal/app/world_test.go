@@ -82,6 +82,7 @@ func newWorld(t testing.TB, config, mirrors string) *world {
 		w.must(os.Symlink(filled(), filepath.Join(w.dir, "packages")))
 	} else {
 		resourcetest.SigningKey(t, filepath.Join(w.dir, "packages"))
+		w.must(resourcetest.Trust(filepath.Join(w.dir, "packages")))
 	}
 	w.configure(config + mirrors)
 	for name, ip := range addresses {
@@ -261,6 +262,7 @@ func (w *world) live() {
 		}
 		for _, file := range []string{
 			"/run/flannel/subnet.env", "/etc/cni/net.d/10-flannel.conflist", "/opt/cni/bin/flannel", "/var/lib/cni/networks/cbr0/lock",
+			"/var/lib/calico/nodename", "/var/log/calico/cni/cni.log", "/etc/cni/net.d/10-calico.conflist", "/opt/cni/bin/calico-ipam",
 			"/var/log/pods/pod/container/0.log", "/var/log/containers/pod.log", "/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/pod",
 		} {
 			h.Put(file, "x", 0o644)

@@ -73,9 +73,9 @@ func (c *cluster) packets(t *testing.T) {
 	for _, pair := range [][2]corev1.Pod{{one, pods.Items[elsewhere]}, {pods.Items[elsewhere], one}} {
 		from, to := pair[0], pair[1]
 		out := the.on(t, the.nodes[slices.IndexFunc(the.nodes, func(n testbed.Node) bool { return n.Name == from.Spec.NodeName })], fmt.Sprintf(`pod=$(crictl pods -q --name %s); pid=$(crictl inspectp -o go-template --template '{{.info.pid}}' "$pod")
-mtu=$(nsenter -t "$pid" -n cat /sys/class/net/eth0/mtu 2>/dev/null || nsenter -t "$pid" -n ip link show eth0 | sed 's/.*mtu \([0-9]*\).*/\1/;q')
+mtu=$(nsenter -t "$pid" -n ip link show eth0 | sed -n 's/.* mtu \([0-9]*\) .*/\1/p')
 fits() { nsenter -t "$pid" -n ping -q -c 1 -W 2 -M do -s "$1" %s >/dev/null 2>&1; }
-fits $((mtu - 28)) && ! fits $((mtu - 27)) && echo "MTU $mtu"`, from.Name, to.Status.PodIP))
+fits $((mtu - 28)) && ! fits $((mtu - 27)) && echo "MTU $mtu" || echo "not with $mtu"`, from.Name, to.Status.PodIP))
 		if !strings.HasPrefix(out, "MTU ") {
 			t.Errorf("packets of the MTU do not get from %s to %s: %s", from.Spec.NodeName, to.Spec.NodeName, out)
 		}

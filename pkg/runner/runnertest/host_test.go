@@ -73,7 +73,7 @@ func TestPresets(t *testing.T) {
 			Swaps: []string{"/dev/vda2"}, Listening: map[int]string{22: "sshd"},
 			Interfaces: []runner.Interface{{Name: "eth0", MAC: f.Interfaces[0].MAC, Addresses: []string{"10.0.0.11/24"}}, {Name: "lo", MAC: "00:00:00:00:00:00", Addresses: []string{"127.0.0.1/8"}}},
 			Routes:     []runner.Route{{To: "default", Dev: "eth0"}, {To: "10.0.0.0/24", Dev: "eth0"}}, NameServers: []string{"10.0.0.2"},
-			Features: map[string]bool{"overlay": true, "br_netfilter": true, "nf_tables": true, "ip_vs": true, "vxlan": true},
+			Features: map[string]bool{"overlay": true, "br_netfilter": true, "nf_tables": true, "ip_vs": true, "vxlan": true, "ip_set": true},
 		}
 		got := runner.Facts{
 			Hostname: f.Hostname, OS: f.OS, OSVersion: f.OSVersion, PackageManager: f.PackageManager, Arch: f.Arch, Systemd: f.Systemd, CgroupVersion: f.CgroupVersion,

@@ -271,7 +271,7 @@ func (h *Host) procMounts() string {
 
 // kallsyms has the symbols of modules that are built in or loaded.
 func (h *Host) kallsyms() string {
-	symbols := map[string]string{"overlay": "ovl_fill_super", "br_netfilter": "br_nf_pre_routing", "nf_tables": "nft_do_chain", "ip_vs": "ip_vs_in_hook", "vxlan": "vxlan_xmit"}
+	symbols := map[string]string{"overlay": "ovl_fill_super", "br_netfilter": "br_nf_pre_routing", "nf_tables": "nft_do_chain", "ip_vs": "ip_vs_in_hook", "vxlan": "vxlan_xmit", "ip_set": "ip_set_test"}
 	s := "0000000000000000 T startup_64\n"
 	for _, m := range sorted(symbols) {
 		switch {

@@ -74,7 +74,7 @@ func newHost(name, manager string, systemdVersion int, kernelRelease string, pm 
 		OnStart:  map[string]func(*Host) error{"containerd.service": startContainerd, "kubelet.service": startKubelet},
 		OnReload: map[string]func(*Host) error{}, OnStop: map[string]func(*Host){"kubelet.service": stopKubelet}, Repo: nodePackages(),
 		Modules: map[string]bool{
-			"overlay": false, "br_netfilter": false, "nf_tables": false, "nf_conntrack": false, "vxlan": false,
+			"overlay": false, "br_netfilter": false, "nf_tables": false, "nf_conntrack": false, "vxlan": false, "ip_set": false,
 			"ip_vs": false, "ip_vs_rr": false, "ip_vs_wrr": false, "ip_vs_sh": false, "ip_tables": false, "bridge": true,
 		},
 		fs: newFS(), units: map[string]*unit{}, forked: map[int]func(){}, journal: map[string][]string{}, packages: map[string]bool{},
