@@ -24,6 +24,7 @@ var places = map[string]string{
 	"pkg/step/containerd/":   "containerd",
 	"pkg/step/flannel/":      "flannel",
 	"pkg/step/loadbalancer/": "keepalived kube-vip",
+	"pkg/step/localpath/":    "local-path",
 	"pkg/step/registry/":     "harbor",
 	"pkg/resource/registry/": "harbor",     // the client of its API
 	"pkg/resource/layout.go": "containerd", // an annotation that archives of images have, whoever reads them

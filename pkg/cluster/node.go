@@ -195,6 +195,9 @@ func (c *Cluster) nodeImages(node string) []string {
 	if c.Kubeadm() {
 		names = append(names, "kube-proxy")
 	}
+	for _, s := range plugin.StoragesOf(c.Spec) {
+		names = append(names, s.Images()...)
+	}
 	if vip := plugin.VIPOf(c.Spec); vip.Pod && c.Host(node).Is(vip.Role) {
 		names = append(names, vip.Images()...)
 	}

@@ -61,6 +61,9 @@ func Default(c *v1alpha1.Cluster) {
 			*v = withV(cmp.Or(*v, p.Parts[0].Version))
 		}
 	}
+	if all := plugin.StoragesOf(s); len(all) == 1 {
+		s.Storage.Default = cmp.Or(s.Storage.Default, all[0].Name)
+	}
 	if s.Source.Zone == "" {
 		s.Source.Zone = os.Getenv("KXZONE")
 	}

@@ -23,7 +23,11 @@ var unsupported = []struct {
 	{"spec.network.kubeRouter", ""},
 	{"spec.dns.nodeLocalDNS.enabled", "true"},
 	{"spec.dns.nodeLocalDNS.ip", ""},
-	{"spec.storage", ""},
+	{"spec.storage.default", "openebs nfs rook longhorn"},
+	{"spec.storage.openebs", ""},
+	{"spec.storage.nfs", ""},
+	{"spec.storage.rook", ""},
+	{"spec.storage.longhorn", ""},
 	{"spec.addons", ""},
 }
 

@@ -26,6 +26,9 @@ func VIPs() []VIP { return []VIP{keepalived, kubeVIP} }
 // Registries are the rows of spec.registry.type; the first is the default.
 func Registries() []Registry { return []Registry{distribution, harbor} }
 
+// Storages are the rows of spec.storage, of which a cluster has any number.
+func Storages() []Storage { return []Storage{localPath} }
+
 // Plugin is what all kinds of rows have in common.
 type Plugin struct {
 	Name  string      // as the configuration has it
@@ -193,6 +196,12 @@ type Registry struct {
 	Letters string // what passwords may have besides ASCII letters and digits, as in the brackets of a regular expression; empty: anything
 }
 
+// Storage makes volumes of a storage class that has its name.
+type Storage struct {
+	Plugin
+	Ready string // the workload that is rolled out when it runs
+}
+
 // PushUnit is the service that takes images; empty: the registry itself does.
 func (r Registry) PushUnit() string {
 	if r.Push == 0 {
@@ -206,12 +215,12 @@ func (r Registry) AMD64() bool { return len(r.Parts) > 0 && r.Parts[0].AMD64 }
 
 // All returns what all rows have in common.
 func All() []Plugin {
-	return slices.Concat(common(Runtimes()), common(Networks()), common(Proxies()), common(VIPs()), common(Registries()))
+	return slices.Concat(common(Runtimes()), common(Networks()), common(Proxies()), common(VIPs()), common(Registries()), common(Storages()))
 }
 
 // Of returns the rows of a cluster.
 func Of(s *v1alpha1.Spec) []Plugin {
-	all := []Plugin{RuntimeOf(s).Plugin, NetworkOf(s).Plugin, ProxyOf(s).Plugin, VIPOf(s).Plugin, RegistryOf(s).Plugin}
+	all := append([]Plugin{RuntimeOf(s).Plugin, NetworkOf(s).Plugin, ProxyOf(s).Plugin, VIPOf(s).Plugin, RegistryOf(s).Plugin}, common(StoragesOf(s))...)
 	return slices.DeleteFunc(all, func(p Plugin) bool { return p.Name == "" })
 }
 
@@ -244,6 +253,16 @@ func RegistryOf(s *v1alpha1.Spec) Registry {
 	return find(Registries(), func(r Registry) bool { return s.Registry != nil && r.Name == s.Registry.Type })
 }
 
+// StoragesOf returns what makes volumes in a cluster.
+func StoragesOf(s *v1alpha1.Spec) (all []Storage) {
+	for _, one := range Storages() {
+		if one.Section.Given(s) {
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
 func mode(s *v1alpha1.Spec) string {
 	if lb := s.LoadBalancer; lb.Enabled != nil && *lb.Enabled {
 		return lb.Mode
@@ -268,7 +287,7 @@ func Version(s *v1alpha1.Spec, part string) string {
 // Leftovers is what plugins may have left on a host of a cluster, which may have been begun with others than it has now. Another
 // runtime is somebody else's, and where Docker runs what is there, so is the cluster's own.
 func Leftovers(s *v1alpha1.Spec, docker bool) (all Left) {
-	rows := slices.Concat(common(Networks()), common(Proxies()), common(VIPs()), common(Registries()))
+	rows := slices.Concat(common(Networks()), common(Proxies()), common(VIPs()), common(Registries()), common(Storages()))
 	if !docker {
 		rows = append(rows, RuntimeOf(s).Plugin)
 	}

@@ -19,7 +19,6 @@ var images = map[string]string{
 	"kube-controller-manager": "registry.k8s.io/kube-controller-manager:v{version}",
 	"kube-proxy":              "registry.k8s.io/kube-proxy:v{version}",
 	"kube-scheduler":          "registry.k8s.io/kube-scheduler:v{version}",
-	"local-path":              "docker.io/rancher/local-path-provisioner:v{version}",
 	"metrics-server":          "registry.k8s.io/metrics-server/metrics-server:v{version}",
 	"node-local-dns":          "registry.k8s.io/dns/k8s-dns-node-cache:{version}",
 	"pause":                   "registry.k8s.io/pause:{version}",

@@ -7,6 +7,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/step/containerd"
 	"github.com/kubexm/kubexm/pkg/step/flannel"
 	"github.com/kubexm/kubexm/pkg/step/loadbalancer"
+	"github.com/kubexm/kubexm/pkg/step/localpath"
 	"github.com/kubexm/kubexm/pkg/step/registry"
 )
 
@@ -27,6 +28,9 @@ var (
 	}{
 		"flannel": {flannel.Steps, flannel.Addresses},
 		"calico":  {calico.Steps, calico.Addresses},
+	}
+	storages = map[string]func(*cluster.Cluster) step.Step{
+		"local-path": localpath.Objects,
 	}
 	vips = map[string]struct {
 		run      onHost

@@ -353,6 +353,16 @@ func DNS(c *cluster.Cluster) plan.Task {
 	return on("dns", []string{plan.API}, func(string) []step.Step { return []step.Step{addon.CoreDNS(c)} })
 }
 
+// Storage installs what makes volumes.
+func Storage(c *cluster.Cluster) plan.Task {
+	return on("storage", []string{plan.API}, func(string) (steps []step.Step) {
+		for _, s := range plugin.StoragesOf(c.Spec) {
+			steps = append(steps, storages[s.Name](c))
+		}
+		return steps
+	})
+}
+
 // Keys writes what was chosen while planning to the control machine.
 func Keys(c *cluster.Cluster) plan.Task {
 	return on("keys", []string{plan.Control}, func(string) []step.Step { return []step.Step{control.Keys(c)} })
@@ -420,14 +430,14 @@ func Ready(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("ready", hosts, func(h string) []step.Step { return kubelet.Ready(c, h) })
 }
 
-// AddonsReady waits for the network plugin and the DNS server.
+// AddonsReady waits for the network plugin, the DNS server, and what makes volumes.
 func AddonsReady(c *cluster.Cluster) plan.Task {
 	return on("addons", []string{plan.API}, func(string) []step.Step {
 		all := []step.Step{addon.NetworkReady(c), addon.CoreDNSReady(c)}
 		if c.Kubeadm() {
 			all = append(all, addon.KubeProxyReady(c))
 		}
-		return all
+		return append(all, addon.StorageReady(c)...)
 	})
 }
 

@@ -43,6 +43,7 @@ var data = map[string][]any{
 	}},
 	"flannel/flannel":      {flannel{"10.233.64.0/18", "vxlan", "ghcr.io/flannel-io/flannel:v0.28.9", "ghcr.io/flannel-io/flannel-cni-plugin:v1.9.1-flannel3", "0123456789abcdef", true, "lb.kubexm.local", 6443}},
 	"calico/calico":        {calico("vxlan", 0), calico("bird", 3)},
+	"localpath/local-path": {map[string]any{"Image": "docker.io/rancher/local-path-provisioner:v0.0.30", "Helper": "docker.io/library/busybox:1.37.0", "Path": "/srv", "Default": true}},
 	"loadbalancer/haproxy": {proxied},
 	"loadbalancer/nginx":   {proxied},
 	"loadbalancer/keepalived": {map[string]any{

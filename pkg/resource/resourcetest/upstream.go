@@ -45,7 +45,7 @@ func (u *Upstream) Sources() map[string]string {
 	return map[string]string{
 		"https://dl.k8s.io/": u.URL + "/dl.k8s.io/", "https://github.com/": u.URL + "/github.com/", "https://api.github.com/": u.URL + "/api.github.com/",
 		"https://raw.githubusercontent.com/": u.URL + "/raw.githubusercontent.com/",
-		"registry.k8s.io": u.URL + "/registry.k8s.io", "ghcr.io": u.URL + "/ghcr.io", "docker.io": u.URL + "/docker.io",
+		"registry.k8s.io":                    u.URL + "/registry.k8s.io", "ghcr.io": u.URL + "/ghcr.io", "docker.io": u.URL + "/docker.io",
 		"http://deb.debian.org/": u.URL + "/deb.debian.org/",
 	}
 }

@@ -17,6 +17,14 @@ func NetworkReady(c *cluster.Cluster) step.Step {
 	return step.RolledOut{What: n.Name, API: c.AnyAPI(), Objects: step.Content(n.Ready)}
 }
 
+// StorageReady waits until what makes volumes runs.
+func StorageReady(c *cluster.Cluster) (steps []step.Step) {
+	for _, s := range plugin.StoragesOf(c.Spec) {
+		steps = append(steps, step.RolledOut{What: s.Name, API: c.AnyAPI(), Objects: step.Content(s.Ready)})
+	}
+	return steps
+}
+
 // KubeProxy installs kube-proxy where it runs in pods: with kubeadm.
 func KubeProxy(c *cluster.Cluster) step.Step {
 	conf := c.ProxyConfig()

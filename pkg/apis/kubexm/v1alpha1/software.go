@@ -58,9 +58,9 @@ type Harbor struct {
 
 // Storage lists the storage classes to install; those given are installed.
 type Storage struct {
-	// Name of the class that claims without a class get.
-	Default string `json:"default,omitempty" jsonschema:"enum=local-path,enum=openebs,enum=nfs,enum=rook,enum=longhorn"`
-	// Directories of the node, by Rancher's local path provisioner.
+	// Storage class that claims without a class get; none: they wait for a class. Default: the only one that is installed.
+	Default string `json:"default,omitempty" jsonschema:"enum=local-path,enum=openebs,enum=nfs,enum=rook,enum=longhorn,enum=none"`
+	// Directories of the node, by Rancher's local path provisioner. Class local-path.
 	LocalPath *LocalStorage `json:"localPath,omitempty"`
 	// Directories of the node, by OpenEBS LocalPV.
 	OpenEBS *LocalStorage `json:"openebs,omitempty"`
@@ -74,11 +74,17 @@ type Storage struct {
 
 // LocalStorage configures volumes that are directories of the node.
 type LocalStorage struct {
-	// Version of the provisioner.
-	Version string `json:"version,omitempty"`
-	// Directory on the nodes.
-	Path string `json:"path,omitempty"`
+	// Version of the provisioner. Default: the one that this kubexm knows.
+	Version string `json:"version,omitempty" change:"restart"`
+	// Directory on the nodes. Volumes that there are stay where they are when it changes.
+	Path string `json:"path,omitempty" jsonschema:"default=/opt/local-path-provisioner" change:"converge"`
 }
+
+// Names of storage classes, and what Storage.Default is where there is to be no default.
+const (
+	StorageLocalPath = "local-path"
+	StorageNone      = "none"
+)
 
 // NFS configures volumes on an NFS server.
 type NFS struct {
