@@ -110,7 +110,7 @@ var filled = sync.OnceValue(func() string {
 			panic(err)
 		}
 	}
-	more := [][2]string{{"row1", edits["releases"].set}, {"calico", edits["release of Calico"].set}, {"harbor", edits["release of Harbor"].set}}
+	more := [][2]string{{"row1", edits["releases"].set}, {"calico", edits["release of Calico"].set}, {"row1", edits["volumes"].set}, {"harbor", edits["release of Harbor"].set}}
 	for _, minor := range []string{"34", "35", "36"} {
 		more = append(more, [2]string{"row1", kubernetesOf(minor)}, [2]string{"row9", kubernetesOf(minor)})
 	}

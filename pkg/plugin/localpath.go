@@ -28,7 +28,7 @@ var localPath = Storage{
 				}
 			},
 		},
-		Left: Left{Empty: []string{"/opt/local-path-provisioner"}}, // the data of volumes stays
 	},
 	Ready: "{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: local-path-storage, name: local-path-provisioner}}",
+	Dir:   func(s *v1alpha1.Spec) string { return s.Storage.LocalPath.Path },
 }

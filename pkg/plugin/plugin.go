@@ -199,7 +199,8 @@ type Registry struct {
 // Storage makes volumes of a storage class that has its name.
 type Storage struct {
 	Plugin
-	Ready string // the workload that is rolled out when it runs
+	Ready string                      // the workload that is rolled out when it runs
+	Dir   func(*v1alpha1.Spec) string // of volumes on nodes
 }
 
 // PushUnit is the service that takes images; empty: the registry itself does.

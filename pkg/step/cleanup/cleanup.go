@@ -151,7 +151,10 @@ func Data(c *cluster.Cluster, host string) step.Step {
 		"/etc/kubernetes", "/var/lib/kubelet", "/var/lib/cni", "/var/lib/kube-proxy", "/var/log/pods", "/var/log/containers",
 		"/run/lock/kubexm-kubeadm", // of earlier releases
 	}, of.Paths)
-	empty := strings.Join(append([]string{"/etc/cni/net.d", "/etc/cni", "/run/netns"}, of.Empty...), " ")
+	empty := append([]string{"/etc/cni/net.d", "/etc/cni", "/run/netns"}, of.Empty...)
+	for _, s := range plugin.StoragesOf(c.Spec) { // the data of volumes stays
+		empty = append(empty, s.Dir(c.Spec))
+	}
 	dirs := runner.Quote(all...)
 	return step.Command{
 		What:   "no data of the cluster",
@@ -159,7 +162,7 @@ func Data(c *cluster.Cluster, host string) step.Step {
 		Run: left + `one=; if rm -f --one-file-system /nonexistent 2>/dev/null; then one=--one-file-system; fi; bad=0
 for d in ` + dirs + `; do if [ -d "$d" ]; then left "$d" | (rc=0; while IFS= read -r e; do rm -rf $one "$e" || rc=1; done; exit $rc) || bad=1
 rmdir "$d" 2>/dev/null || true; else rm -f "$d"; fi; done
-rmdir ` + empty + ` 2>/dev/null || true; exit $bad`,
+rmdir ` + runner.Quote(empty...) + ` 2>/dev/null || true; exit $bad`,
 	}
 }
 

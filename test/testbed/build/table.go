@@ -122,6 +122,10 @@ func components() []Component {
 			Programs: map[string]string{"kube-vip": "github.com/kube-vip/kube-vip"},
 		},
 		{
+			Name: "local-path", set: "local-path", module: "github.com/rancher/local-path-provisioner", extra: true, flags: "-X main.VERSION={V}",
+			Programs: map[string]string{"local-path-provisioner": "github.com/rancher/local-path-provisioner"},
+		},
+		{
 			Name: "registry", set: "registry", module: "github.com/distribution/distribution/v3", publish: publishRegistry, extra: true,
 			flags:    "-X github.com/distribution/distribution/v3/version.version={V} -X github.com/distribution/distribution/v3/version.revision=module",
 			Programs: map[string]string{"registry": "github.com/distribution/distribution/v3/cmd/registry"},

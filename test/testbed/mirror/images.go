@@ -114,9 +114,11 @@ func addOwn(b *build.Builder, table []build.Component, images []Image) ([]Image,
 		}
 		images = append(images, image)
 	}
-	images, err := addCalico(b, table, images)
-	if err != nil {
-		return nil, err
+	for _, add := range []func(*build.Builder, []build.Component, []Image) ([]Image, error){addCalico, addLocalPath} {
+		var err error
+		if images, err = add(b, table, images); err != nil {
+			return nil, err
+		}
 	}
 	nothing := map[string]map[string]string{}
 	for arch := range images[0].Files {
@@ -128,6 +130,22 @@ func addOwn(b *build.Builder, table []build.Component, images []Image) ([]Image,
 	}
 	probe, err := Probe(b)
 	return append(images, probe), err
+}
+
+// addLocalPath adds the provisioner of volumes, where it was built, and the image of its helpers, for which Debian's shell does.
+func addLocalPath(b *build.Builder, table []build.Component, images []Image) ([]Image, error) {
+	const component, program = "local-path", "local-path-provisioner"
+	c, err := build.Find(table, component)
+	if err != nil {
+		return nil, err
+	}
+	if _, built := b.Built(c); !built {
+		return images, nil
+	}
+	image := Image{Ref: "docker.io/rancher/" + program + ":" + c.Version, Entrypoint: "/usr/bin/" + program, Tools: true}
+	err = image.add(b, table, component, "/usr/bin", program)
+	helper := Image{Ref: "docker.io/library/busybox:1.37.0", Entrypoint: "/bin/sh", Tools: true, Files: map[string]map[string]string{b.Arch: nil}}
+	return append(images, image, helper), err
 }
 
 // addCalico adds Calico's images, where it was built.

@@ -1,0 +1,76 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubexm/kubexm/test/testbed/build"
+)
+
+// TestStorage has a cluster with volumes in directories of nodes: what a pod of a StatefulSet has written is there when its node has lost power, and gone when its claim is.
+func TestStorage(t *testing.T) {
+	part, err := build.Find(the.table, "local-path")
+	must(t, err)
+	must(t, the.builder.Build(t.Context(), []build.Component{part}))
+	must(t, the.images(t.Context(), ""))
+	the.resize(t, 2)
+	c := newCluster(t, 1, where{}, impatient, set("storage", map[string]any{"localPath": map[string]any{"path": "/srv/volumes"}}))
+	c.also = func() {
+		client, node := c.client(t), the.nodes[1]
+		writes := func(lines int) string {
+			t.Helper()
+			var said string
+			for begin := time.Now(); strings.Count(said, "\n") != lines; time.Sleep(time.Second) {
+				if time.Since(begin) > 3*time.Minute {
+					t.Fatalf("%d lines were to be written, not %q", lines, said)
+				}
+				said = the.on(t, node, "cat /srv/volumes/*/log 2>/dev/null; true") + "\n"
+			}
+			return said
+		}
+		_, err := client.AppsV1().StatefulSets("default").Create(t.Context(), writer(), metav1.CreateOptions{})
+		must(t, err)
+		first := writes(1)
+		must(t, the.bed.Poweroff(t.Context(), node))
+		must(t, the.bed.Start(t.Context(), node))
+		if both := writes(2); !strings.HasPrefix(both, first) {
+			t.Errorf("%q was written, then there was %q", first, both)
+		}
+		must(t, client.AppsV1().StatefulSets("default").Delete(t.Context(), "writer", metav1.DeleteOptions{}))
+		must(t, client.CoreV1().PersistentVolumeClaims("default").Delete(t.Context(), "data-writer-0", metav1.DeleteOptions{}))
+		for begin := time.Now(); the.on(t, node, "ls /srv/volumes") != ""; time.Sleep(time.Second) {
+			if time.Since(begin) > 2*time.Minute {
+				t.Fatal("the volume is still there without its claim")
+			}
+		}
+	}
+	cycle(t, c)
+}
+
+// writer adds a line to a file whenever it starts, on a volume of the class that claims get without one.
+func writer() *appsv1.StatefulSet {
+	labels, now := map[string]string{"app": "writer"}, int64(0)
+	return &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "writer"}, Spec: appsv1.StatefulSetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
+			TerminationGracePeriodSeconds: &now,
+			Containers: []corev1.Container{{
+				Name: "writer", Image: "docker.io/library/busybox:1.37.0", ImagePullPolicy: corev1.PullNever,
+				Command:      []string{"/bin/sh", "-c", "date +%s.%N >>/data/log; sync; exec sleep infinity"},
+				VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}},
+			}},
+		}},
+		VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}},
+		}}},
+	}}
+}
