@@ -53,6 +53,7 @@ type Cluster struct {
 	proxyMode func() string             // looks at all hosts once
 	kept      func() config.Kept        // reads the configuration once
 	former    func() []int              // so does it
+	addons    func() []Manifests        // reads their files once
 	recorded  func() (string, error)    // the ID that the cluster had before, read once; empty: it was not made
 	shared    sync.Map                  // of Shared: functions that return the content of a file, by key
 	mu        sync.Mutex                // guards errs
@@ -74,6 +75,7 @@ func New(c *v1alpha1.Cluster, dir string, store *resource.Store, facts map[strin
 	planned.proxyMode = sync.OnceValue(planned.chooseProxyMode)
 	planned.kept = sync.OnceValue(func() config.Kept { return planned.keep(c) })
 	planned.former = sync.OnceValue(planned.formerPorts)
+	planned.addons = sync.OnceValue(planned.readAddons)
 	return planned
 }
 

@@ -183,6 +183,11 @@ func (c *Cluster) Images(node string) []string {
 	for i, n := range names {
 		names[i] = c.Image(n)
 	}
+	if !c.HoldsNodes() {
+		for _, a := range c.Addons() {
+			names = append(names, a.Images...)
+		}
+	}
 	return names
 }
 

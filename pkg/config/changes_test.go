@@ -112,7 +112,7 @@ func TestChanges(t *testing.T) {
 		"no mirrors": {`["https://mirror.example.com"]`, "[]", `spec.registry.mirrors[docker.io]: ["https://mirror.example.com"] -> (none) (converge)` + "\n"},
 		"a secret":   {"nodes, password: hunter2", "nodes, password: hunter22", "content of spec.registry.auth[registry.example.com].password changed (converge)\n"},
 		"an addon": {"  registry:\n", "  addons: [{name: a, type: yaml, inline: \"a: b\\nc: d\"}]\n  registry:\n", "spec.addons[a].name: (none) -> a (converge)\n" +
-			"spec.addons[a].type: (none) -> yaml (converge)\n" + `spec.addons[a].inline: (none) -> a: b\nc: d (converge)` + "\n"},
+			`spec.addons[a].inline: (none) -> a: b\nc: d (converge)` + "\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changed := strings.Replace(compared, tt.old, tt.new, 1)
@@ -126,7 +126,7 @@ func TestChanges(t *testing.T) {
 // TestContents changes what is in files that a configuration names. Without a key that is known on both sides nothing is said of them.
 func TestContents(t *testing.T) {
 	dir := t.TempDir()
-	chart := filepath.Join(dir, "chart")
+	directory := filepath.Join(dir, "b")
 	write := func(name, content string) string {
 		path := filepath.Join(dir, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(content), 0o600)); err != nil {
@@ -134,18 +134,18 @@ func TestContents(t *testing.T) {
 		}
 		return path
 	}
-	files := []string{write("ca.crt", "1"), write("audit.yaml", "1"), write("a.yaml", "1"), write("chart/templates/b.yaml", "1")}
+	files := []string{write("ca.crt", "1"), write("audit.yaml", "1"), write("a.yaml", "1"), write("b/below/b.yaml", "1")}
 	text := strings.NewReplacer("username: nodes", "username: nodes, caFile: "+files[0],
 		"apiServer: {", "apiServer: {audit: {policyFile: "+files[1]+"}, ",
-		"  registry:\n", "  addons: [{name: a, type: yaml, files: ["+files[2]+", \"https://example.com/x.yaml\"]}, {name: b, type: helm, chart: "+chart+"}, "+
-			"{name: c, type: helm, repo: \"https://example.com\", chart: nowhere}]\n  registry:\n").Replace(compared)
+		"  registry:\n", "  addons: [{name: a, type: yaml, files: ["+files[2]+", \"https://example.com/x.yaml\"]}, {name: b, files: ["+directory+"]}, "+
+			"{name: c, files: [nowhere]}]\n  registry:\n").Replace(compared)
 	was := resolve(t, text, "key")
 	if got := differences(t, was, resolve(t, text, "key")); got != "" {
 		t.Errorf("without a change: %s", got)
 	}
 	for file, field := range map[string]string{
 		"ca.crt": "registry.auth[registry.example.com].caFile", "audit.yaml": "kubernetes.apiServer.audit.policyFile", "a.yaml": "addons[a].files",
-		"chart/templates/b.yaml": "addons[b].chart", "chart/templates/c.yaml": "addons[b].chart",
+		"b/below/b.yaml": "addons[b].files", "b/below/c.yaml": "addons[b].files",
 	} {
 		write(file, "2")
 		got := differences(t, was, resolve(t, text, "key"))
@@ -155,7 +155,7 @@ func TestContents(t *testing.T) {
 		if err := os.Rename(filepath.Join(dir, file), filepath.Join(dir, "moved")); err != nil {
 			t.Fatal(err)
 		}
-		if file != "chart/templates/c.yaml" { // which was not there
+		if file != "b/below/c.yaml" { // which was not there
 			write(file, "1")
 		}
 	}

@@ -47,6 +47,11 @@ func Default(c *v1alpha1.Cluster) {
 			t.SFTP.PrivateKeyPath = expandHome(t.SFTP.PrivateKeyPath)
 		}
 	}
+	for _, a := range s.Addons {
+		for i, f := range a.Files {
+			a.Files[i] = expandHome(f)
+		}
+	}
 	defaultVersions(s)
 	defaultTimers(&s.Etcd)
 	defaultLoadBalancer(s)

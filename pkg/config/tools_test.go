@@ -380,8 +380,8 @@ func TestText(t *testing.T) {
 		"tab":              {"a:\n\tb: c\n", "f:2: a tab; YAML indents with spaces"},
 		"tab below":        {"a:\n  b:\n  \tc: d\n   e: f\n", "f:3: a tab; YAML indents with spaces"},
 		"too large":        {strings.Repeat("# \n", maxSize/3+1), "f:1: too large: a configuration has at most 4 MiB"},
-		"too many values":  {"spec: {addons: [{values: {a: [" + strings.Repeat("1,", maxNodes) + "]}}]}", "too large: a configuration has at most 200000 values"},
-		"too many aliases": {"spec: {addons: [{values: {b: &b 1, a: [" + strings.Repeat("*b,", maxNodes) + "]}}]}", "aliases make the document too large or endless"},
+		"too many values":  {"spec: {network: {calico: {felix: {a: [" + strings.Repeat("1,", maxNodes) + "]}}}}", "too large: a configuration has at most 200000 values"},
+		"too many aliases": {"spec: {network: {calico: {felix: {b: &b 1, a: [" + strings.Repeat("*b,", maxNodes) + "]}}}}", "aliases make the document too large or endless"},
 	} {
 		if racetest.Enabled && len(tt.text) > maxNodes {
 			continue // slow there, and nothing runs at the same time

@@ -28,7 +28,6 @@ var unsupported = []struct {
 	{"spec.storage.nfs", ""},
 	{"spec.storage.rook", ""},
 	{"spec.storage.longhorn", ""},
-	{"spec.addons", ""},
 }
 
 const notYet = "not supported yet"

@@ -22,7 +22,7 @@ func Validate(c *v1alpha1.Cluster) (errs, warnings Errors) {
 	for _, check := range []func(){
 		k.checkHosts, k.checkConnections, k.checkRoles, k.checkTopology,
 		k.checkKubernetes, k.checkEtcd, k.checkData, k.checkVersions, k.checkPlugins, k.checkGates, k.checkFlags, k.checkTyped, k.checkFeatureGates, k.checkAdmission,
-		k.checkNetwork, k.checkDNS, k.checkLoadBalancer, k.checkSystem, k.checkTime, k.checkResolvers, k.checkSource, k.checkRegistry, k.checkUpgrade, k.checkBackup, k.checkStorage, k.checkAbsurd,
+		k.checkNetwork, k.checkDNS, k.checkLoadBalancer, k.checkSystem, k.checkTime, k.checkResolvers, k.checkSource, k.checkRegistry, k.checkUpgrade, k.checkBackup, k.checkStorage, k.checkAddons, k.checkAbsurd,
 	} {
 		check()
 	}
@@ -78,15 +78,6 @@ func (k *checker) checkPlugins() {
 		case s.Check != nil:
 			s.Check(k.Spec, k)
 		}
-	}
-}
-
-func (k *checker) checkStorage() {
-	if k.Storage == nil || k.Storage.Default == "" || k.Storage.Default == v1alpha1.StorageNone {
-		return
-	}
-	if !slices.ContainsFunc(plugin.StoragesOf(k.Spec), func(s plugin.Storage) bool { return s.Name == k.Storage.Default }) {
-		k.fail("spec.storage.default", k.Storage.Default, "is not installed")
 	}
 }
 

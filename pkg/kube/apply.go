@@ -73,6 +73,43 @@ func readDocument(doc []byte) ([]*unstructured.Unstructured, error) {
 	return objs, nil
 }
 
+// InNamespace puts those objects that name no namespace, and have one, into one, which comes first. What has none is known from the server, or from
+// definitions among the objects.
+func (c *Client) InNamespace(ctx context.Context, namespace string, objs []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
+	without := map[string]bool{}
+	for _, o := range objs {
+		if scope, _, _ := unstructured.NestedString(o.Object, "spec", "scope"); o.GetKind() == "CustomResourceDefinition" && scope == "Cluster" {
+			group, _, _ := unstructured.NestedString(o.Object, "spec", "group")
+			kind, _, _ := unstructured.NestedString(o.Object, "spec", "names", "kind")
+			without[kind+"."+group] = true
+		}
+	}
+	var all []*unstructured.Unstructured
+	if !slices.ContainsFunc(objs, func(o *unstructured.Unstructured) bool { return o.GetKind() == "Namespace" && o.GetName() == namespace }) {
+		all = append(all, object("v1", "Namespace", namespace))
+	}
+	for _, o := range objs {
+		kind, wide := o.GroupVersionKind(), false
+		err := c.retry(ctx, "asking for kind "+kind.Kind, func(ctx context.Context) error {
+			mapping, err := c.mapping(ctx, kind)
+			if meta.IsNoMatchError(err) {
+				wide = without[kind.Kind+"."+kind.Group]
+				return nil
+			}
+			wide = err == nil && mapping.Scope.Name() == meta.RESTScopeNameRoot
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if o.GetNamespace() == "" && !wide {
+			o.SetNamespace(namespace)
+		}
+		all = append(all, o)
+	}
+	return all, nil
+}
+
 // Apply makes objects as given by server-side apply, owning the fields they name
 // and taking these from any other owner. Namespaces go first, definitions of kinds
 // next, the rest in the order given. A kind that is only just being defined is

@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/kubexm/kubexm/pkg/kube"
 	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/runner"
@@ -27,9 +29,10 @@ func Kube(r *runner.Runner, access kube.Access) (*kube.Client, error) {
 // Apply ensures Kubernetes objects by server-side apply. Those that an Apply of the same What has made once and that it does not
 // name any more are removed.
 type Apply struct {
-	What    string
-	Objects Content     // YAML documents
-	API     kube.Access `json:"-"`
+	What      string
+	Objects   Content     // YAML documents
+	Namespace string      `json:",omitempty"` // of objects that name none; it is made; empty: default
+	API       kube.Access `json:"-"`
 }
 
 func (a Apply) String() string { return "apply " + a.What }
@@ -40,15 +43,26 @@ func (a Apply) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) 
 	if err != nil {
 		return nil, err
 	}
-	objects, err := kube.ReadObjects(a.Objects)
+	objects, err := a.read(ctx, client)
 	if err != nil {
-		return nil, fmt.Errorf("reading the objects of %s: %w", a.What, err)
+		return nil, err
 	}
 	diff, err := client.DiffSet(ctx, a.What, objects...)
 	if err != nil || diff == "" {
 		return nil, err
 	}
 	return &Change{Diff: diff, Run: func(ctx context.Context) error { return client.ApplySet(ctx, a.What, objects...) }}, nil
+}
+
+func (a Apply) read(ctx context.Context, client *kube.Client) ([]*unstructured.Unstructured, error) {
+	objects, err := kube.ReadObjects(a.Objects)
+	if err != nil {
+		return nil, fmt.Errorf("reading the objects of %s: %w", a.What, err)
+	}
+	if a.Namespace == "" {
+		return objects, nil
+	}
+	return client.InNamespace(ctx, a.Namespace, objects)
 }
 
 // Owns is that it applies objects, see Unapplied.
@@ -125,9 +139,10 @@ func (u Unapplied) Precheck(ctx context.Context, r *runner.Runner) (*Change, err
 
 // RolledOut waits until workloads do what they are there for.
 type RolledOut struct {
-	What    string
-	Objects Content     // YAML documents; only workloads are waited for
-	API     kube.Access `json:"-"`
+	What      string
+	Objects   Content     // YAML documents; only workloads are waited for
+	Namespace string      `json:",omitempty"` // as of Apply
+	API       kube.Access `json:"-"`
 }
 
 func (o RolledOut) String() string { return "wait for " + o.What }
@@ -138,9 +153,9 @@ func (o RolledOut) Precheck(ctx context.Context, r *runner.Runner) (*Change, err
 	if err != nil {
 		return nil, err
 	}
-	objects, err := kube.ReadObjects(o.Objects)
+	objects, err := Apply{What: o.What, Objects: o.Objects, Namespace: o.Namespace}.read(ctx, client)
 	if err != nil {
-		return nil, fmt.Errorf("reading the objects of %s: %w", o.What, err)
+		return nil, err
 	}
 	missing, err := client.NotReady(ctx, objects...)
 	if err != nil || missing == "" {

@@ -441,6 +441,16 @@ func AddonsReady(c *cluster.Cluster) plan.Task {
 	})
 }
 
+// Addons installs what users chose, one after the other, and waits for each.
+func Addons(c *cluster.Cluster) plan.Task {
+	return on("addons", []string{plan.API}, func(string) (steps []step.Step) {
+		for _, a := range c.Addons() {
+			steps = append(steps, addon.Chosen(c, a)...)
+		}
+		return steps
+	})
+}
+
 // Pruned takes from hosts, and from the API, what an earlier configuration, or an earlier kubexm, has made there, and what no step of the parts
 // before this one owns any more.
 func Pruned(c *cluster.Cluster, hosts []string) plan.Part {

@@ -25,6 +25,15 @@ func StorageReady(c *cluster.Cluster) (steps []step.Step) {
 	return steps
 }
 
+// Chosen installs an addon of the user's, and waits until what it runs is ready.
+func Chosen(c *cluster.Cluster, a cluster.Manifests) []step.Step {
+	what := "addon " + a.Name
+	return []step.Step{
+		step.Apply{What: what, Objects: a.Objects, Namespace: a.Namespace, API: c.AnyAPI()},
+		step.With(step.RolledOut{What: what, Objects: a.Objects, Namespace: a.Namespace, API: c.AnyAPI()}, step.Options{Timeout: a.Timeout}),
+	}
+}
+
 // KubeProxy installs kube-proxy where it runs in pods: with kubeadm.
 func KubeProxy(c *cluster.Cluster) step.Step {
 	conf := c.ProxyConfig()

@@ -33,14 +33,14 @@ const (
 		"if [ -e $f ]; then cp -p $f " + madeDir + "/.$p && mv -f " + madeDir + "/.$p " + madeDir + "/$p.yaml; fi; done"
 )
 
-// phases are those of kubeadm that make static pods, in the order in which these are changed.
+// phases are those of kubeadm that make static pods, in the order in which these are changed. Each has the name of the program that it runs.
 //
 // Facts: https://kubernetes.io/docs/reference/setup-tools/kubeadm/kubeadm-init-phase
-var phases = []struct{ pod, phase, process string }{
-	{EtcdPod, "etcd local", "etcd"},
-	{apiServer, "control-plane apiserver", apiServer},
-	{"kube-controller-manager", "control-plane controller-manager", "kube-controller"}, // the kernel keeps 15 characters
-	{"kube-scheduler", "control-plane scheduler", "kube-scheduler"},
+var phases = []struct{ pod, phase string }{
+	{EtcdPod, "etcd local"},
+	{apiServer, "control-plane apiserver"},
+	{"kube-controller-manager", "control-plane controller-manager"},
+	{"kube-scheduler", "control-plane scheduler"},
 }
 
 const apiServer = "kube-apiserver"
@@ -136,7 +136,7 @@ func (p Pods) look(ctx context.Context, r *runner.Runner) (files map[string]runn
 	look, paths := runner.Script(scripts, "pods"), []string{Done}
 	for _, ph := range phases {
 		if p.Digests[ph.pod] != "" {
-			look += "running " + ph.process + " | while read -r d; do echo " + ph.pod + " \"$d\"; done\n"
+			look += "running " + ph.pod + " | while read -r d; do echo " + ph.pod + " \"$d\"; done\n"
 			paths = append(paths, manifest(ph.pod), madeDir+"/"+ph.pod+".yaml")
 		}
 	}
@@ -275,10 +275,10 @@ func (p Pods) renew(ctx context.Context, r *runner.Runner, differ []string) erro
 			continue
 		}
 		if behind {
-			fmt.Fprintf(&stop, "stop %s %s\n", ph.pod, ph.process)
+			fmt.Fprintf(&stop, "stop %s\n", ph.pod)
 		}
-		one := fmt.Sprintf("was=$(pids %[2]s); renew %[1]s '%[3]s' || was=\n", ph.pod, ph.process, ph.phase)
-		until := fmt.Sprintf("wait_ %s %s %s \"$%s\"\n", ph.pod, ph.process, want[ph.pod], "was_"+strings.ReplaceAll(ph.pod, "-", "_"))
+		one := fmt.Sprintf("was=$(pids %[1]s); renew %[1]s '%[2]s' || was=\n", ph.pod, ph.phase)
+		until := fmt.Sprintf("wait_ %s %s \"$%s\"\n", ph.pod, want[ph.pod], "was_"+strings.ReplaceAll(ph.pod, "-", "_"))
 		one += "was_" + strings.ReplaceAll(ph.pod, "-", "_") + "=$was\n"
 		if p.Behind != nil { // one after the other
 			one, until = one+until, ""
@@ -318,7 +318,7 @@ type Renewed struct {
 func PodsRenewed() step.Step {
 	var names []string
 	for _, ph := range phases {
-		names = append(names, ph.process)
+		names = append(names, ph.pod)
 	}
 	return step.With(Renewed{names}, step.Options{Timeout: 2 * time.Minute})
 }
@@ -364,8 +364,8 @@ func (w Running) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, 
 	var pods []string
 	for _, ph := range phases {
 		if want := w.Pods[ph.pod]; want != "" {
-			fmt.Fprintf(&ask, "if ! started %s %s ''; then echo %s; fi\n", ph.process, want, ph.pod)
-			fmt.Fprintf(&wait, "wait_ %s %s %s ''\n", ph.pod, ph.process, want)
+			fmt.Fprintf(&ask, "if ! started %s %s ''; then echo %s; fi\n", ph.pod, want, ph.pod)
+			fmt.Fprintf(&wait, "wait_ %s %s ''\n", ph.pod, want)
 			pods = append(pods, ph.pod)
 		}
 	}

@@ -1,7 +1,10 @@
 package kubeadm
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/kubexm/kubexm/pkg/runner"
@@ -18,12 +21,37 @@ func TestStoppedPodComesBack(t *testing.T) {
 			s.Put(madeDir+"/"+apiServer+".yaml", "manifest", 0o600)
 			s.Put(configPath, "", 0o600)
 			library := Pods{Name: "lb.kubexm.local"}.inputs() + runner.Script(scripts, "pods") + "\npids() { :; }\nPHASE=false\n"
-			if _, err := s.Runner().Sh(t.Context(), library+"stop kube-apiserver kube-apiserver; renew etcd 'etcd local'"); err == nil {
+			if _, err := s.Runner().Sh(t.Context(), library+"stop kube-apiserver; renew etcd 'etcd local'"); err == nil {
 				t.Fatal("the script ended well")
 			}
 			if text, err := os.ReadFile(s.Path(manifest(apiServer))); string(text) != "manifest" {
 				t.Errorf("the manifest is %q, %v", text, err)
 			}
 		})
+	}
+}
+
+// TestPids runs two programs whose names have the same first 15 characters: all that the kernel keeps of them.
+func TestPids(t *testing.T) {
+	program, err := os.ReadFile("/bin/sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := ""
+	for _, name := range []string{"kube-controllers", "kube-controller-manager"} {
+		at := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(at, program, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(at, "60")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+		want = fmt.Sprintf("/proc/%d\n", cmd.Process.Pid)
+	}
+	got, err := exec.Command("sh", "-c", ". ./scripts/pods.sh; pids kube-controller-manager").Output()
+	if err != nil || string(got) != want {
+		t.Errorf("got %q, %v; want %q", got, err, want)
 	}
 }

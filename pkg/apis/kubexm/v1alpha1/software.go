@@ -104,26 +104,23 @@ type ChartStorage struct {
 	Values map[string]any `json:"values,omitempty"`
 }
 
-// Addon is software to install in the cluster.
+// Addon is software of yours that is installed in the cluster: manifests, applied when the cluster works.
 type Addon struct {
 	// Name of the addon: a DNS label.
 	Name string `json:"name" jsonschema:"required"`
-	// Manifests, or a Helm chart.
-	Type string `json:"type" jsonschema:"required,enum=yaml,enum=helm"`
-	// Namespace; it is created. Default: default.
+	// What it is made of.
+	Type string `json:"type,omitempty" jsonschema:"default=yaml,enum=yaml"`
+	// Namespace of objects that name none; it is created. Default: default.
 	Namespace string `json:"namespace,omitempty"`
-	// For type yaml: files on the control machine or URLs.
+	// Files with manifests on the control machine, or directories, of which all *.yaml, *.yml and *.json files count, in the order of their names.
 	Files []string `json:"files,omitempty" content:"file"`
-	// For type yaml: the manifests themselves.
+	// The manifests themselves.
 	Inline string `json:"inline,omitempty"`
-	// For type helm: directory, archive, oci:// reference, or name of a chart in repo.
-	Chart string `json:"chart,omitempty" content:"file"`
-	// For type helm: URL of the repository of the chart.
-	Repo string `json:"repo,omitempty"`
-	// For type helm: version of the chart.
-	Version string `json:"version,omitempty"`
-	// For type helm: values of the chart.
-	Values map[string]any `json:"values,omitempty"`
+	// Whether the control machine fetches the images that the manifests name, and nodes have them before the addon is applied; bundles have
+	// them, too. Those that are named by a digest are left to the nodes.
+	Preload *bool `json:"preload,omitempty" jsonschema:"default=true"`
+	// How long it may take until all that it runs is ready.
+	Timeout metav1.Duration `json:"timeout,omitzero" jsonschema:"default=5m0s"`
 }
 
 // System configures the operating system of the hosts.

@@ -3,8 +3,15 @@
 # endpoint's name, DETOUR another master's address (empty: there is none), PHASE runs a phase of kubeadm with
 # CONFIG.
 
-# pids lists the processes of a name, running with which digests they were started.
-pids() { for p in /proc/[0-9]*; do if read -r n <"$p/comm" && [ "$n" = "$1" ]; then echo "$p"; fi; done 2>/dev/null; true; }
+# pids lists the processes of a program, running with which digests they were started. The kernel keeps 15 characters of a name, which another program may share.
+pids() {
+  for p in /proc/[0-9]*; do
+    if read -r n <"$p/comm"; then
+      case $1 in "$n"*) w=$(tr '\0' '\n' <"$p/cmdline" | head -n 1); if [ "${w##*/}" = "$1" ]; then echo "$p"; fi ;; esac
+    fi
+  done 2>/dev/null
+  true
+}
 running() { for p in $(pids "$1"); do tr '\0' '\n' <"$p/environ" | grep '^KUBEXM_DIGEST=' || echo KUBEXM_DIGEST=; done 2>/dev/null; true; }
 
 # lead sends what this machine asks the API server to an address. While its own API server is away, its kubelet would wait
@@ -73,12 +80,12 @@ until_() { i=0; until "$@"; do i=$((i+1)); if [ $i -gt $((MINUTES*300)) ]; then 
 gone() { [ -z "$(pids "$1")" ]; }
 started() { [ "$(running "$1")" = "KUBEXM_DIGEST=$2" ] && [ "$(pids "$1")" != "$3" ]; }
 
-# stop takes a pod away until renew makes it anew: POD PROCESS.
+# stop takes a pod away until renew makes it anew: POD.
 stop() {
   stopped=$1
   whenever
   rm -f "$M/$1.yaml"
-  until_ gone "$2" || { echo "$1 has not ended within $MINUTES minutes" >&2; exit 1; }
+  until_ gone "$1" || { echo "$1 has not ended within $MINUTES minutes" >&2; exit 1; }
 }
 
 # renew has kubeadm make the manifest of a pod: POD PHASE. It fails where that changes nothing.
@@ -90,5 +97,5 @@ renew() {
   rm -f "$K/.was"
 }
 
-# wait_ waits until a pod was started from its manifest: POD PROCESS DIGEST WAS.
-wait_() { until_ started "$2" "$3" "$4" || { echo "$1 was not started from its manifest within $MINUTES minutes" >&2; exit 1; }; }
+# wait_ waits until a pod was started from its manifest: POD DIGEST WAS.
+wait_() { until_ started "$1" "$2" "$3" || { echo "$1 was not started from its manifest within $MINUTES minutes" >&2; exit 1; }; }

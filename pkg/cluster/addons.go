@@ -1,0 +1,105 @@
+package cluster
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kubexm/kubexm/pkg/kube"
+)
+
+// Manifests are software of the user's that is installed in the cluster: an addon.
+type Manifests struct {
+	Name      string
+	Namespace string   // of objects that name none; empty: default
+	Objects   []byte   // YAML documents
+	Images    []string // that nodes are to have before, by their full references, each once
+	Timeout   time.Duration
+}
+
+// Addons are those of the configuration, in its order.
+func (c *Cluster) Addons() []Manifests { return c.addons() }
+
+func (c *Cluster) readAddons() (all []Manifests) {
+	for _, a := range c.Spec.Addons {
+		one := Manifests{Name: a.Name, Namespace: a.Namespace, Timeout: a.Timeout.Duration}
+		for _, file := range a.Files {
+			c.Check(manifests(file, func(file string, text []byte) error {
+				return one.add(file, text, *a.Preload)
+			}))
+		}
+		c.Check(one.add("inline", []byte(a.Inline), *a.Preload))
+		all = append(all, one)
+	}
+	return all
+}
+
+// manifests reads a file, or those in a directory.
+func manifests(root string, use func(file string, text []byte) error) error {
+	return filepath.WalkDir(root, func(file string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || file != root && !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(file)) {
+			return err
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		return use(file, text)
+	})
+}
+
+// add adds the objects of a file.
+func (a *Manifests) add(file string, text []byte, preload bool) error {
+	objects, err := kube.ReadObjects(text)
+	if err != nil {
+		return fmt.Errorf("addon %s: %s: %w", a.Name, file, err)
+	}
+	a.Objects = append(append(a.Objects, text...), "\n---\n"...)
+	for _, o := range objects {
+		images(o.Object, func(name string) {
+			if ref := fullReference(name); preload && !strings.Contains(ref, "@") && !slices.Contains(a.Images, ref) {
+				a.Images = append(a.Images, ref)
+			}
+		})
+	}
+	return nil
+}
+
+// images finds those of containers in an object.
+func images(in map[string]any, use func(name string)) {
+	for key, value := range in {
+		switch value := value.(type) {
+		case map[string]any:
+			images(value, use)
+		case []any:
+			for _, item := range value {
+				of, _ := item.(map[string]any)
+				if name, _, _ := unstructured.NestedString(of, "image"); name != "" && strings.HasSuffix(strings.ToLower(key), "containers") {
+					use(name)
+				}
+				images(of, use)
+			}
+		}
+	}
+}
+
+// fullReference adds what the name of an image may leave out: the registry, and the tag.
+func fullReference(name string) string {
+	host, _, rest := strings.Cut(name, "/")
+	switch {
+	case !rest:
+		name = "docker.io/library/" + name
+	case !strings.ContainsAny(host, ".:") && host != "localhost":
+		name = "docker.io/" + name
+	}
+	if last := name[strings.LastIndex(name, "/"):]; !strings.ContainsAny(last, ":@") {
+		name += ":latest"
+	}
+	return name
+}
