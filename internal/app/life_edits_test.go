@@ -95,6 +95,7 @@ var edits = map[string]change{
 	"release of Calico":       {set: `network: {calico: {version: v3.99.1}}`, on: calico},
 	"network of Calico":       {set: `network: {calico: {encapsulation: VXLAN, mtu: 1400, typha: 1, felix: {logSeverityScreen: Error}}}`, on: calico},
 	"volumes":                 {set: `storage: {localPath: {path: /srv/volumes, version: v0.0.29}, default: none}`},
+	"addons":                  {set: `addons: [{name: shop, namespace: shop, files: [testdata/addons], timeout: 1m, preload: false}, {name: note, inline: "{apiVersion: v1, kind: ConfigMap, metadata: {name: note}}"}]`},
 	"release of Harbor":       {set: `registry: {harbor: {version: v2.15.1}}`, on: harbor},
 	"address to log in at":    {set: `hosts: [{name: node2, address: 192.0.2.12, internalAddress: 10.0.0.12}]`, restarts: "*", signs: true},
 	"other client of etcd":    {set: `etcd: {external: {endpoints: ["https://10.0.0.32:2379"], caFile: ETCD/other.crt, certFile: ETCD/node-other.crt, keyFile: ETCD/node-other.key}}`, on: otherEtcd, restarts: "kube-apiserver@masters"},

@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -73,8 +74,8 @@ func (a *Manifests) add(file string, text []byte, preload bool) error {
 
 // images finds those of containers in an object.
 func images(in map[string]any, use func(name string)) {
-	for key, value := range in {
-		switch value := value.(type) {
+	for _, key := range slices.Sorted(maps.Keys(in)) {
+		switch value := in[key].(type) {
 		case map[string]any:
 			images(value, use)
 		case []any:

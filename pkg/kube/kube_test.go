@@ -273,3 +273,36 @@ func TestReadObjects(t *testing.T) {
 		})
 	}
 }
+
+// TestInNamespace puts what has a namespace, and names none, into one.
+func TestInNamespace(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *kubetest.Server, c *Client, _ Access) {
+		for name, tt := range map[string]struct{ text, want string }{
+			"kinds that are known": {
+				"{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: b, namespace: other}}\n---\n{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: c}}",
+				"Namespace shop, ConfigMap shop/a, ConfigMap other/b, ClusterRole c",
+			},
+			"kinds that are defined": {
+				`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: wides.example.com}, spec: {group: example.com, scope: Cluster, names: {kind: Wide}}}
+---
+{apiVersion: example.com/v1, kind: Wide, metadata: {name: a}}
+---
+{apiVersion: example.com/v1, kind: Narrow, metadata: {name: b}}`,
+				"Namespace shop, CustomResourceDefinition wides.example.com, Wide a, Narrow shop/b",
+			},
+			"a namespace that is there": {"{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: shop}}", "ConfigMap shop/a, Namespace shop"},
+		} {
+			objects, err := ReadObjects([]byte(tt.text))
+			if err == nil {
+				objects, err = c.InNamespace(t.Context(), "shop", objects)
+			}
+			var titles []string
+			for _, o := range objects {
+				titles = append(titles, title(o))
+			}
+			if got := strings.Join(titles, ", "); err != nil || got != tt.want {
+				t.Errorf("%s: got %s, %v", name, got, err)
+			}
+		}
+	})
+}

@@ -72,7 +72,7 @@ func (h *Host) startPod(name, manifest string) {
 	for _, m := range commented.FindAllStringSubmatch(manifest, -1) {
 		args = append(args, m[1])
 	}
-	h.process(1000+h.lastPID, "/bin/"+name[:min(len(name), 15)], args, env)
+	h.process(1000+h.lastPID, "/bin/"+name, args, env)
 }
 
 // staticPod is one that runs.

@@ -360,7 +360,8 @@ func (h *Host) process(pid int, exe string, args, env []string) {
 	dir := fmt.Sprintf("/proc/%d", pid)
 	h.put(dir+"/cmdline", strings.Join(append(append([]string{exe}, args...), ""), "\x00"), 0o444)
 	h.put(dir+"/environ", strings.Join(append(env, ""), "\x00"), 0o400)
-	h.put(dir+"/comm", path.Base(exe)+"\n", 0o444)
+	name := path.Base(exe)
+	h.put(dir+"/comm", name[:min(len(name), 15)]+"\n", 0o444)
 	_ = h.fs.remove(dir+"/exe", false)
 	if h.fs.exists(exe) {
 		h.must(h.fs.hardLink(exe, dir+"/exe")) // what runs stays what it is, whatever its path has by now
