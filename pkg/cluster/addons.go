@@ -47,7 +47,7 @@ func manifests(root string, use func(file string, text []byte) error) error {
 		if err != nil || e.IsDir() || file != root && !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(file)) {
 			return err
 		}
-		text, err := os.ReadFile(file)
+		text, err := os.ReadFile(file) //nolint:gosec // it is who runs kubexm that has named the directory
 		if err != nil {
 			return err
 		}

@@ -42,7 +42,7 @@ func TestAddons(t *testing.T) {
 	if err := c.Err(); err != nil || len(all) != 3 {
 		t.Fatalf("%+v, %v", all, err)
 	}
-	if text := string(all[0].Objects); strings.Index(text, "kind: B") < 0 || strings.Index(text, "kind: B") > strings.Index(text, `"A"`) || strings.Contains(text, "nothing") ||
+	if text := string(all[0].Objects); !strings.Contains(text, "kind: B") || strings.Index(text, "kind: B") > strings.Index(text, `"A"`) || strings.Contains(text, "nothing") ||
 		all[0].Namespace != "shop" || all[0].Timeout != time.Minute || all[0].Images != nil {
 		t.Errorf("%+v", all[0])
 	}

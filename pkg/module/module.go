@@ -185,7 +185,9 @@ func LoadBalancers(c *cluster.Cluster) plan.Part {
 
 // Addons installs what is in every cluster, and what makes volumes.
 func Addons(c *cluster.Cluster) plan.Part {
-	return plan.Module{Name: "addons", Parts: []plan.Part{plan.Parallel{task.Network(c), task.DNS(c), plan.If(c.Kubeadm() && !c.GoesBack(), task.Proxy(c)), task.Identity(c), plan.If(c.Spec.Storage != nil, task.Storage(c))}}}
+	return plan.Module{Name: "addons", Parts: []plan.Part{plan.Parallel{
+		task.Network(c), task.DNS(c), plan.If(c.Kubeadm() && !c.GoesBack(), task.Proxy(c)), task.Identity(c), plan.If(c.Spec.Storage != nil, task.Storage(c)),
+	}}}
 }
 
 // ProxyBack brings kube-proxy to an older version where it runs in pods, before API servers go there: it may not be newer than one of them.

@@ -51,6 +51,7 @@ var calico = Network{
 	Ready: `{apiVersion: apps/v1, kind: DaemonSet, metadata: {namespace: calico-system, name: calico-node}}
 ---
 {apiVersion: apps/v1, kind: Deployment, metadata: {namespace: calico-system, name: calico-kube-controllers}}`,
+	Asks: "/etc/cni/net.d/10-calico.conflist",
 	Kernel: func(s *v1alpha1.Spec) []string {
 		kernel := []string{"ip_set"}
 		if strings.HasPrefix(s.Network.Calico.Encapsulation, "VXLAN") {

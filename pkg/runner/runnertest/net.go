@@ -26,6 +26,13 @@ func ip(c *Call) int {
 			c.Printf("%s dev eth0 proto %s\n", strings.TrimSuffix(to, "/32"), c.routes[to])
 		}
 		return 0
+	case "-o link show":
+		list, err := c.fs.readDir("/sys/class/net")
+		c.must(err)
+		for i, e := range list {
+			c.Printf("%d: %s@if2: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 state UP\n", i+1, e.Name())
+		}
+		return 0
 	case "-o addr show":
 		c.addresses("")
 		return 0

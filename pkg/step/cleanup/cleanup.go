@@ -24,6 +24,11 @@ const readable = `{ ! command -v nft >/dev/null || nft list tables >/dev/null 2>
 // container it also removes from there, where the host cannot. Pods that the container runtime does not end are left to Services, which ends all of it.
 func Pods(c *cluster.Cluster) step.Step {
 	runtime, stop := plugin.RuntimeOf(c.Spec), ""
+	if at := plugin.NetworkOf(c.Spec).Asks; at != "" { // the API server may be gone, and pods would not end: their interfaces go with them
+		stop = `if [ -e ` + at + ` ]; then echo '{"cniVersion": "0.4.0", "name": "none", "plugins": [{"type": "loopback"}]}' >` + at + `
+i=0; until crictl info 2>/dev/null | grep -qi '"name": "none"' || [ $i = 25 ]; do i=$((i + 1)); sleep 0.2; done; fi
+`
+	}
 	for _, vip := range plugin.VIPs() {
 		if vip.Pod { // which gives the address up as it ends
 			stop += `for i in $(crictl ps -q --name '^` + vip.Unit + `$'); do crictl stop --timeout 10 "$i" >/dev/null || true; done` + "\n"
@@ -117,12 +122,12 @@ func Network(c *cluster.Cluster) step.Step {
 		rules += `|--comment "` + own + `"`
 	}
 	tables := "^table [a-z0-9]+ (" + strings.Join(append([]string{"kube-proxy"}, left.Tables...), "|") + ")$"
-	links := `for l in ` + strings.Join(append([]string{"cni0", "kube-ipvs0"}, left.Links...), " ") + `; do for d in /sys/class/net/$l; do if [ -e "$d" ]; then echo "${d##*/}"; fi; done; done`
+	links := `ip -o link show | while read -r _ l _; do l=${l%:}; l=${l%@*}; case $l in ` + strings.Join(append([]string{"cni0", "kube-ipvs0"}, left.Links...), "|") + `) echo "$l" ;; esac; done`
 	sets := "if command -v ipset >/dev/null; then ipset list -n | grep -E '^(" + strings.Join(append([]string{"KUBE-"}, left.Sets...), "|") + ")'; fi"
 	routes := " root " + c.Spec.Network.PodCIDR
 	return step.Command{
 		What: "no network of the cluster",
-		Unless: "[ -z \"$(" + links + ")\" ] && [ -z \"$(ip route show" + routes + ")\" ] && [ -z \"$(" + sets + ")\" ] && ! iptables-save 2>/dev/null | grep -qE '" + rules + "' && ! ip6tables-save 2>/dev/null | grep -qE '" + rules + `' &&
+		Unless: "[ -z \"$(" + links + "; ip route show" + routes + "; " + sets + ")\" ] && ! iptables-save 2>/dev/null | grep -qE '" + rules + "' && ! ip6tables-save 2>/dev/null | grep -qE '" + rules + `' &&
 ! nft list tables 2>/dev/null | grep -qE '` + tables + `'`,
 		Run: `if ip link show kube-ipvs0 >/dev/null 2>&1 && command -v ipvsadm >/dev/null; then ipvsadm -C || true; fi
 for l in $(` + links + `); do ip link delete "$l"; done
