@@ -9,30 +9,34 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubexm/kubexm/test/testbed/build"
 )
 
-// TestStorage has a cluster with volumes in directories of nodes: what a pod of a StatefulSet has written is there when its node has lost power, and gone when its claim is.
+// TestStorage has a cluster with volumes in directories of nodes: what a pod of a StatefulSet has written is there when its node has lost power, and gone when its claim is. It also
+// has manifests of the user's, which are applied, kept, and taken away again.
 func TestStorage(t *testing.T) {
 	part, err := build.Find(the.table, "local-path")
 	must(t, err)
 	must(t, the.builder.Build(t.Context(), []build.Component{part}))
 	must(t, the.images(t.Context(), ""))
 	the.resize(t, 2)
-	c := newCluster(t, 1, where{}, impatient, set("storage", map[string]any{"localPath": map[string]any{"path": "/srv/volumes"}}))
+	c := newCluster(t, 1, where{}, impatient, set("storage", map[string]any{"localPath": map[string]any{"path": "/srv/volumes"}}),
+		set("addons", []any{map[string]any{"name": "shop", "namespace": "shop", "inline": shop}}))
 	c.also = func() {
+		c.addon(t)
 		client, node := c.client(t), the.nodes[1]
 		writes := func(lines int) string {
 			t.Helper()
 			var said string
-			for begin := time.Now(); strings.Count(said, "\n") != lines; time.Sleep(time.Second) {
+			for begin := time.Now(); len(strings.Fields(said)) != lines; time.Sleep(time.Second) {
 				if time.Since(begin) > 3*time.Minute {
 					t.Fatalf("%d lines were to be written, not %q", lines, said)
 				}
-				said = the.on(t, node, "cat /srv/volumes/*/log 2>/dev/null; true") + "\n"
+				said = the.on(t, node, "cat /srv/volumes/*/log 2>/dev/null; true")
 			}
 			return said
 		}
@@ -54,6 +58,56 @@ func TestStorage(t *testing.T) {
 	}
 	cycle(t, c)
 }
+
+// shop is an addon.
+const shop = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: shop}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: shop}}
+  template:
+    metadata: {labels: {app: shop}}
+    spec:
+      tolerations: [{operator: Exists}]
+      terminationGracePeriodSeconds: 1
+      containers: [{name: shop, image: "busybox:1.37.0", imagePullPolicy: Never, command: [/bin/sh, -c, exec sleep infinity]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: shop}
+`
+
+// addon wants the addon to run, with the image that was brought to the nodes; to be put right when somebody changes it; and to go when it is taken out.
+func (c *cluster) addon(t *testing.T) {
+	t.Helper()
+	client := c.client(t)
+	ready := func(want int32) {
+		t.Helper()
+		is, err := client.AppsV1().Deployments("shop").Get(t.Context(), "shop", metav1.GetOptions{})
+		must(t, err)
+		if is.Status.ReadyReplicas != want {
+			t.Errorf("%d pods of the addon are ready, not %d", is.Status.ReadyReplicas, want)
+		}
+	}
+	ready(2)
+	the.on(t, the.nodes[0], "kubectl --kubeconfig /etc/kubernetes/admin.conf -n shop scale deployment shop --replicas=0")
+	c.run(t, "apply", "--yes").ok(t)
+	ready(2)
+	c.change(t, set("addons", []any{}))
+	c.run(t, "apply", "--yes").ok(t)
+	c.unchanged(t)
+	for what, err := range map[string]error{
+		"namespace":    second(client.CoreV1().Namespaces().Get(t.Context(), "shop", metav1.GetOptions{})),
+		"cluster role": second(client.RbacV1().ClusterRoles().Get(t.Context(), "shop", metav1.GetOptions{})),
+	} {
+		if !apierrors.IsNotFound(err) {
+			t.Errorf("%s of the addon: %v", what, err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
 
 // writer adds a line to a file whenever it starts, on a volume of the class that claims get without one.
 func writer() *appsv1.StatefulSet {
