@@ -30,10 +30,13 @@ func (c *Cluster) Addons() []Manifests { return c.addons() }
 func (c *Cluster) readAddons() (all []Manifests) {
 	for _, a := range c.Spec.Addons {
 		one := Manifests{Name: a.Name, Namespace: a.Namespace, Timeout: a.Timeout.Duration}
-		for _, file := range a.Files {
-			c.Check(manifests(file, func(file string, text []byte) error {
-				return one.add(file, text, *a.Preload)
-			}))
+		for _, at := range a.Files {
+			had := len(one.Objects)
+			err := manifests(at, func(file string, text []byte) error { return one.add(file, text, *a.Preload) })
+			if err == nil && len(one.Objects) == had { // all that was applied would be removed
+				err = fmt.Errorf("addon %s: there are no manifests in %s", a.Name, at)
+			}
+			c.Check(err)
 		}
 		c.Check(one.add("inline", []byte(a.Inline), *a.Preload))
 		all = append(all, one)
@@ -61,7 +64,9 @@ func (a *Manifests) add(file string, text []byte, preload bool) error {
 	if err != nil {
 		return fmt.Errorf("addon %s: %s: %w", a.Name, file, err)
 	}
-	a.Objects = append(append(a.Objects, text...), "\n---\n"...)
+	if len(objects) > 0 {
+		a.Objects = append(append(a.Objects, text...), "\n---\n"...)
+	}
 	for _, o := range objects {
 		images(o.Object, func(name string) {
 			if ref := fullReference(name); preload && !strings.Contains(ref, "@") && !slices.Contains(a.Images, ref) {
@@ -92,13 +97,20 @@ func images(in map[string]any, use func(name string)) {
 
 // fullReference adds what the name of an image may leave out: the registry, and the tag.
 func fullReference(name string) string {
-	host, _, rest := strings.Cut(name, "/")
+	const hub = "docker.io"
+	host, path, found := strings.Cut(name, "/")
 	switch {
-	case !rest:
-		name = "docker.io/library/" + name
+	case !found:
+		host, path = hub, name
+	case host == "index."+hub:
+		host = hub
 	case !strings.ContainsAny(host, ".:") && host != "localhost":
-		name = "docker.io/" + name
+		host, path = hub, name
 	}
+	if host == hub && !strings.Contains(path, "/") {
+		path = "library/" + path
+	}
+	name = host + "/" + path
 	if last := name[strings.LastIndex(name, "/"):]; !strings.ContainsAny(last, ":@") {
 		name += ":latest"
 	}

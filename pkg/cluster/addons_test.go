@@ -16,7 +16,7 @@ import (
 const pods = `apiVersion: v1
 kind: List
 items:
-- {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {initContainers: [{image: busybox}], containers: [{image: "localhost/x:1"}, {image: "example.com:5000/x/y"}, {image: "other/y:2"}]}}
+- {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {initContainers: [{image: busybox}], containers: [{image: "localhost/x:1"}, {image: "example.com:5000/x/y"}, {image: "other/y:2"}, {image: "docker.io/busybox"}, {image: "index.docker.io/other/y:2"}]}}
 - apiVersion: batch/v1
   kind: CronJob
   metadata: {name: b}

@@ -185,7 +185,11 @@ func (c *Cluster) Images(node string) []string {
 	}
 	if !c.HoldsNodes() {
 		for _, a := range c.Addons() {
-			names = append(names, a.Images...)
+			for _, ref := range a.Images {
+				if !slices.Contains(names, ref) {
+					names = append(names, ref)
+				}
+			}
 		}
 	}
 	return names

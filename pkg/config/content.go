@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -84,8 +83,8 @@ func (d *digester) add(path string, content []byte) {
 	d.all[path] = hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// contentOf stands for what is in the files and directories that a field names, a text or a list of texts. URLs, and
-// what is not there, are nothing: charts may be names in a repository, and what needs a file says that it is missing.
+// contentOf stands for what is in the files and directories that a field names, a text or a list of texts. What is
+// not there is nothing: what needs a file says that it is missing.
 func contentOf(names reflect.Value) (sums []byte, err error) {
 	if names.Kind() == reflect.String {
 		return sumBelow(names.String())
@@ -102,9 +101,6 @@ func contentOf(names reflect.Value) (sums []byte, err error) {
 
 // sumBelow lists the files at or below a path with the SHA-256 of their contents.
 func sumBelow(root string) (sums []byte, err error) {
-	if strings.Contains(root, "://") {
-		return nil, nil
-	}
 	root, err = filepath.EvalSymlinks(expandHome(root))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

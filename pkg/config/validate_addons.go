@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -36,11 +35,6 @@ func (k *checker) checkAddons() {
 		met[a.Name] = true
 		if len(a.Files) == 0 && strings.TrimSpace(a.Inline) == "" {
 			k.fail(at, a.Name, "has neither files nor inline")
-		}
-		for n, f := range a.Files {
-			if _, err := os.Stat(f); err != nil {
-				k.fail(fmt.Sprintf("%s.files[%d]", at, n), f, "%v", err)
-			}
 		}
 		if a.Timeout.Duration <= 0 {
 			k.fail(at+".timeout", a.Timeout.Duration.String(), "must be more than 0s")

@@ -153,6 +153,9 @@ func (k *checker) checkData() {
 	if k.Registry != nil {
 		all = append([]data{{"spec.registry.dataDir", k.Registry.DataDir, "the registry"}}, all...)
 	}
+	for _, s := range plugin.StoragesOf(k.Spec) {
+		all = append([]data{{s.Section.Path + ".path", s.Dir(k.Spec), "volumes"}}, all...)
+	}
 	all = slices.DeleteFunc(all, func(d data) bool { return d.dir == "" || !k.absolute(d.at, d.dir) || !k.free(d.at, d.dir) })
 	for i, one := range all {
 		for _, other := range all[i+1:] {

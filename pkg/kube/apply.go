@@ -73,6 +73,18 @@ func readDocument(doc []byte) ([]*unstructured.Unstructured, error) {
 	return objs, nil
 }
 
+// Mark gives objects that have a name and nothing else, like many namespaces, a label: the API server does not remember who has applied nothing.
+func Mark(objs []*unstructured.Unstructured) {
+	for _, o := range objs {
+		meta, _, _ := unstructured.NestedMap(o.Object, "metadata")
+		delete(meta, "name")
+		delete(meta, "namespace")
+		if len(meta) == 0 && len(o.Object) == 3 { // with apiVersion and kind
+			o.SetLabels(map[string]string{"app.kubernetes.io/managed-by": FieldManager})
+		}
+	}
+}
+
 // InNamespace puts those objects that name no namespace, and have one, into one, which comes first. What has none is known from the server, or from
 // definitions among the objects.
 func (c *Client) InNamespace(ctx context.Context, namespace string, objs []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {

@@ -207,6 +207,6 @@ func Ready(c *cluster.Cluster) plan.Part {
 	return plan.Module{Name: "verify", Parts: []plan.Part{
 		plan.If(c.Balancer() != "", Spare(c, task.Endpoint(c))),
 		plan.Parallel{task.Ready(c, others), Spare(c, task.Ready(c, workers))},
-		task.AddonsReady(c), plan.If(len(c.Spec.Addons) > 0, task.Addons(c)),
+		task.AddonsReady(c),
 	}}
 }

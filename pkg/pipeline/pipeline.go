@@ -36,6 +36,7 @@ func Create(c *cluster.Cluster) plan.Pipeline {
 		module.Leave(c),
 		task.EtcdTimers(c),
 		task.Configuration(c),
+		plan.If(len(c.Spec.Addons) > 0, task.Addons(c)), // of the user's, which hold up nothing else
 		module.Spare(c, task.Pruned(c, c.All())),
 	}}
 }
@@ -74,6 +75,7 @@ func Apply(c *cluster.Cluster) plan.Pipeline {
 		task.NoFormer(c),
 		task.EtcdTimers(c),
 		task.Configuration(c),
+		plan.If(len(c.Spec.Addons) > 0, task.Addons(c)),                      // of the user's, which hold up nothing else
 		module.Spare(c, task.Pruned(c, slices.DeleteFunc(c.All(), c.Holds))), // what a node still has
 	}}
 }

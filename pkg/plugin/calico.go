@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"cmp"
+	"net/netip"
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
@@ -27,7 +28,7 @@ var calico = Network{
 		}},
 		Section: &Section{
 			Path: "spec.network.calico", Only: "is only for plugin calico",
-			Given: func(s *v1alpha1.Spec) bool { return s.Network.Calico != nil },
+			Given: func(s *v1alpha1.Spec) bool { return s.Network.Calico != nil }, Check: checkCalico,
 		},
 		Default: func(s *v1alpha1.Spec) {
 			c := cmp.Or(s.Network.Calico, &v1alpha1.Calico{})
@@ -36,7 +37,7 @@ var calico = Network{
 		},
 		Left: Left{
 			Mounts:   []string{"/run/calico/*"},
-			Links:    []string{"vxlan.calico", "vxlan-v6.calico", "cali???????????"},
+			Links:    []string{"vxlan.calico", "vxlan-v6.calico", "wireguard.cali", "wg-v6.cali", "bpfin.cali", "bpfout.cali", "cali???????????", "bwp????????????"},
 			Chains:   []string{"cali-"},
 			Comments: []string{"cali:.*"},
 			Tables:   []string{"calico"},
@@ -51,7 +52,7 @@ var calico = Network{
 	Ready: `{apiVersion: apps/v1, kind: DaemonSet, metadata: {namespace: calico-system, name: calico-node}}
 ---
 {apiVersion: apps/v1, kind: Deployment, metadata: {namespace: calico-system, name: calico-kube-controllers}}`,
-	Asks: "/etc/cni/net.d/10-calico.conflist",
+	Conf: "/etc/cni/net.d/10-calico.conflist",
 	Kernel: func(s *v1alpha1.Spec) []string {
 		kernel := []string{"ip_set"}
 		if strings.HasPrefix(s.Network.Calico.Encapsulation, "VXLAN") {
@@ -59,6 +60,21 @@ var calico = Network{
 		}
 		return kernel
 	},
+}
+
+func checkCalico(s *v1alpha1.Spec, k Checker) {
+	const path = "spec.network.calico"
+	c := s.Network.Calico
+	if pods, err := netip.ParsePrefix(s.Network.PodCIDR); err == nil { // that it is none is said elsewhere
+		if more := c.BlockSize - pods.Bits(); more < 0 || more < 31 && 1<<more < len(s.Hosts) {
+			k.Fail(path+".blockSize", c.BlockSize, "podCIDR has fewer blocks of this size than there are hosts")
+		}
+	}
+	for _, field := range []string{"bpfEnabled", "healthEnabled", "healthHost", "healthPort"} {
+		if value, given := c.Felix[field]; given {
+			k.Fail(path+".felix."+field, value, "is what kubexm's manifest relies on")
+		}
+	}
 }
 
 // CalicoCRDs is the part of Calico with the definitions of its kinds of objects.

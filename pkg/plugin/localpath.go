@@ -1,8 +1,6 @@
 package plugin
 
 import (
-	"path"
-
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 )
 
@@ -22,11 +20,6 @@ var localPath = Storage{
 		Section: &Section{
 			Path:  "spec.storage.localPath",
 			Given: func(s *v1alpha1.Spec) bool { return s.Storage != nil && s.Storage.LocalPath != nil },
-			Check: func(s *v1alpha1.Spec, k Checker) {
-				if at := s.Storage.LocalPath.Path; !path.IsAbs(at) || path.Clean(at) != at || at == "/" {
-					k.Fail("spec.storage.localPath.path", at, "is not the path of a directory, like /srv/volumes")
-				}
-			},
 		},
 	},
 	Ready: "{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: local-path-storage, name: local-path-provisioner}}",

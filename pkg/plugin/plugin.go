@@ -150,7 +150,7 @@ type Network struct {
 	Plugin
 	Namespace string                        // of its pods
 	Ready     string                        // the workload that is rolled out when it runs
-	Asks      string                        // file by which the runtime knows it, where it asks the API server to end a pod; empty: it asks nobody
+	Conf      string                        // file with its configuration for the runtime, where it asks the API server to end a pod; empty: it asks nobody
 	Kernel    func(*v1alpha1.Spec) []string // features that it needs, see runner.Facts
 }
 

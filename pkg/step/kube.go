@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -59,10 +60,11 @@ func (a Apply) read(ctx context.Context, client *kube.Client) ([]*unstructured.U
 	if err != nil {
 		return nil, fmt.Errorf("reading the objects of %s: %w", a.What, err)
 	}
-	if a.Namespace == "" {
-		return objects, nil
+	if a.Namespace != "" {
+		objects, err = client.InNamespace(ctx, a.Namespace, objects)
 	}
-	return client.InNamespace(ctx, a.Namespace, objects)
+	kube.Mark(objects)
+	return objects, err
 }
 
 // Owns is that it applies objects, see Unapplied.
@@ -145,6 +147,9 @@ type RolledOut struct {
 	API       kube.Access `json:"-"`
 }
 
+// waitedFor are the kinds of workloads, and definitions. A claim may wait for its first pod, and who knows what others wait for.
+var waitedFor = []string{"CustomResourceDefinition", "DaemonSet", "Deployment", "Job", "Pod", "StatefulSet"}
+
 func (o RolledOut) String() string { return "wait for " + o.What }
 
 // Precheck asks for the state of the objects.
@@ -157,6 +162,7 @@ func (o RolledOut) Precheck(ctx context.Context, r *runner.Runner) (*Change, err
 	if err != nil {
 		return nil, err
 	}
+	objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool { return !slices.Contains(waitedFor, o.GetKind()) })
 	missing, err := client.NotReady(ctx, objects...)
 	if err != nil || missing == "" {
 		return nil, err

@@ -443,7 +443,7 @@ func AddonsReady(c *cluster.Cluster) plan.Task {
 
 // Addons installs what users chose, one after the other, and waits for each.
 func Addons(c *cluster.Cluster) plan.Task {
-	return on("addons", []string{plan.API}, func(string) (steps []step.Step) {
+	return on("manifests", []string{plan.API}, func(string) (steps []step.Step) {
 		for _, a := range c.Addons() {
 			steps = append(steps, addon.Chosen(c, a)...)
 		}

@@ -38,7 +38,7 @@ func TestNetworks(t *testing.T) {
 			must(t, err)
 			must(t, the.builder.Build(t.Context(), []build.Component{part}))
 			must(t, the.images(t.Context(), ""))
-			the.resize(t, max(3, testbed.Rows[row-1].Nodes()))
+			the.resize(t, testbed.Rows[row-1].Nodes()+1) // two workers
 			c := newCluster(t, row, where{}, impatient, set("network", map[string]any{"plugin": n.plugin}))
 			c.also = func() {
 				p, err := smoke.New(c.kubeconfig(), t.Logf)

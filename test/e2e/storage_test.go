@@ -45,6 +45,7 @@ func TestStorage(t *testing.T) {
 		first := writes(1)
 		must(t, the.bed.Poweroff(t.Context(), node))
 		must(t, the.bed.Start(t.Context(), node))
+		c.whole(t)
 		if both := writes(2); !strings.HasPrefix(both, first) {
 			t.Errorf("%q was written, then there was %q", first, both)
 		}
@@ -76,6 +77,7 @@ spec:
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: shop}
+rules: []
 `
 
 // addon wants the addon to run, with the image that was brought to the nodes; to be put right when somebody changes it; and to go when it is taken out.

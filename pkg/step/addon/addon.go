@@ -4,6 +4,7 @@ package addon
 
 import (
 	"strings"
+	"time"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/plugin"
@@ -14,7 +15,7 @@ import (
 // NetworkReady waits until the network plugin runs on every node.
 func NetworkReady(c *cluster.Cluster) step.Step {
 	n := plugin.NetworkOf(c.Spec)
-	return step.RolledOut{What: n.Name, API: c.AnyAPI(), Objects: step.Content(n.Ready)}
+	return step.With(step.RolledOut{What: n.Name, API: c.AnyAPI(), Objects: step.Content(n.Ready)}, step.Options{Timeout: 15 * time.Minute}) // a tenth of the nodes at a time
 }
 
 // StorageReady waits until what makes volumes runs.

@@ -63,7 +63,7 @@ func TestApply(t *testing.T) {
 			access, h := inMemory(t, c)
 			apply(t, h, access, append(flannel.Steps(c), addon.CoreDNS(c))...)
 			for _, s := range []step.Step{addon.NetworkReady(c), addon.CoreDNSReady(c)} {
-				ready := s.(step.RolledOut)
+				ready := step.Unwrap(s).(step.RolledOut)
 				ready.API = access
 				if change, err := ready.Precheck(t.Context(), h); err != nil || change != nil {
 					t.Errorf("%s: %+v, %v", s, change, err)

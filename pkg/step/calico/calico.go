@@ -6,6 +6,7 @@ import (
 	"maps"
 	"strings"
 
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/step"
@@ -29,7 +30,7 @@ func objects(c *cluster.Cluster) []byte {
 		APIPort, BlockSize, MTU, Typha       int
 		Accounts                             []string
 	}{
-		PodCIDR: c.Spec.Network.PodCIDR, BlockSize: of.BlockSize, MTU: of.MTU, Typha: typha(of.Typha, len(c.Nodes())),
+		PodCIDR: c.Spec.Network.PodCIDR, BlockSize: of.BlockSize, MTU: of.MTU, Typha: typha(of.Typha, len(c.All(v1alpha1.RoleMaster, v1alpha1.RoleWorker))),
 		Node: c.Image("calico-node"), CNI: c.Image("calico-cni"), Controllers: c.Image("calico-kube-controllers"), TyphaImage: c.Image("calico-typha"),
 		APIHost: c.Spec.LoadBalancer.Domain, APIPort: c.Spec.LoadBalancer.Port,
 		Accounts: []string{"calico-node", "calico-cni-plugin", "calico-kube-controllers"},

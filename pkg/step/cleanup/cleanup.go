@@ -24,7 +24,7 @@ const readable = `{ ! command -v nft >/dev/null || nft list tables >/dev/null 2>
 // container it also removes from there, where the host cannot. Pods that the container runtime does not end are left to Services, which ends all of it.
 func Pods(c *cluster.Cluster) step.Step {
 	runtime, stop := plugin.RuntimeOf(c.Spec), ""
-	if at := plugin.NetworkOf(c.Spec).Asks; at != "" { // the API server may be gone, and pods would not end: their interfaces go with them
+	if at := plugin.NetworkOf(c.Spec).Conf; at != "" { // the API server may be gone, and pods would not end: their interfaces go with them
 		stop = `if [ -e ` + at + ` ]; then echo '{"cniVersion": "0.4.0", "name": "none", "plugins": [{"type": "loopback"}]}' >` + at + `
 i=0; until crictl info 2>/dev/null | grep -qi '"name": "none"' || [ $i = 25 ]; do i=$((i + 1)); sleep 0.2; done; fi
 `
@@ -130,7 +130,7 @@ func Network(c *cluster.Cluster) step.Step {
 		Unless: "[ -z \"$(" + links + "; ip route show" + routes + "; " + sets + ")\" ] && ! iptables-save 2>/dev/null | grep -qE '" + rules + "' && ! ip6tables-save 2>/dev/null | grep -qE '" + rules + `' &&
 ! nft list tables 2>/dev/null | grep -qE '` + tables + `'`,
 		Run: `if ip link show kube-ipvs0 >/dev/null 2>&1 && command -v ipvsadm >/dev/null; then ipvsadm -C || true; fi
-for l in $(` + links + `); do ip link delete "$l"; done
+for l in $(` + links + `); do ip link delete "$l" 2>/dev/null || ! ip link show "$l" >/dev/null 2>&1; done
 ip route flush` + routes + `
 nft list tables 2>/dev/null | grep -E '` + tables + `' | while read -r _ family name; do nft delete table "$family" "$name"; done
 for t in iptables ip6tables; do if $t-save 2>/dev/null | grep -qE '` + rules + `'; then $t-save | grep -vE '` + rules + `' | $t-restore; fi; done
@@ -178,7 +178,7 @@ func (Restored) String() string { return "as before" }
 
 // Precheck looks for kubexm's record on the host.
 func (Restored) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
-	have, err := r.Sh(ctx, "ls -A "+runner.StateDir+" 2>/dev/null | grep -v '^lock' || true") // who deletes has the lock
+	have, err := r.Sh(ctx, "ls -A "+runner.StateDir+" 2>/dev/null || true")
 	if err != nil || have == "" {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ type Flannel struct {
 
 // Calico configures the network plugin Calico.
 type Calico struct {
-	// Version, like v3.28.5. Default: the one tested with the Kubernetes version.
+	// Version. Default: v3.28.5, the only one whose checksum kubexm knows.
 	Version string `json:"version,omitempty" change:"restart"`
 	// How packets travel between nodes: in UDP port 4789 (VXLAN), in IP packets (IPIP), or by plain routes (None); CrossSubnet: only
 	// between nodes of different subnets, by plain routes within one. IPIP and None need BGP between the nodes, on TCP port 179.
