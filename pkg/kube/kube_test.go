@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"os"
 	"strings"
@@ -305,4 +306,21 @@ func TestInNamespace(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestMark gives a label to what has only a name.
+func TestMark(t *testing.T) {
+	objects, err := ReadObjects([]byte("{apiVersion: v1, kind: Namespace, metadata: {name: a}}\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: b, labels: {of: theirs}}}\n---\n" +
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: a}, data: {}}\n---\n{apiVersion: v1, kind: ServiceAccount, metadata: {name: d, namespace: a}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	Mark(objects)
+	var got []string
+	for _, o := range objects {
+		got = append(got, fmt.Sprint(o.GetName(), o.GetLabels()))
+	}
+	if want := "amap[app.kubernetes.io/managed-by:kubexm] bmap[of:theirs] cmap[] dmap[app.kubernetes.io/managed-by:kubexm]"; strings.Join(got, " ") != want {
+		t.Errorf("got %s", got)
+	}
 }

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubexm/kubexm/test/testbed/build"
 )
@@ -93,7 +94,8 @@ func (c *cluster) addon(t *testing.T) {
 		}
 	}
 	ready(2)
-	the.on(t, the.nodes[0], "kubectl --kubeconfig /etc/kubernetes/admin.conf -n shop scale deployment shop --replicas=0")
+	_, err := client.AppsV1().Deployments("shop").Patch(t.Context(), "shop", types.MergePatchType, []byte(`{"spec": {"replicas": 0}}`), metav1.PatchOptions{})
+	must(t, err)
 	c.run(t, "apply", "--yes").ok(t)
 	ready(2)
 	c.change(t, set("addons", []any{}))
