@@ -253,11 +253,11 @@ func (c *cluster) serve(t *testing.T) string {
 	}
 }
 
-// ask asks at an address from the first master, ten times a second, until the function that it returns counts the answers, each of which must come within seconds.
+// ask asks at an address from the first master, once there has been an answer, ten times a second, until the function that it returns counts the answers, each of which must come within seconds.
 func (c *cluster) ask(t *testing.T, address string, seconds int) func(*testing.T) string {
 	t.Helper()
 	n := the.nodes[0]
-	the.on(t, n, `rm -f /run/asked; systemd-run -q --unit asks sh -c 'while :; do said=$(curl -sS -m `+strconv.Itoa(seconds)+` -w " %{http_code}" http://`+address+` 2>&1); case "$said" in *" 200") echo ok ;; *) echo "failed $(date +%T) $(echo "$said" | tr "\n" " " | cut -c 1-200)" ;; esac; sleep 0.1; done >>/run/asked'`)
+	the.on(t, n, `i=0; until curl -sf -m 2 -o /dev/null http://`+address+`; do i=$((i + 1)); [ $i -lt 100 ] || exit 1; sleep 0.2; done; rm -f /run/asked; systemd-run -q --unit asks sh -c 'while :; do said=$(curl -sS -m `+strconv.Itoa(seconds)+` -w " %{http_code}" http://`+address+` 2>&1); case "$said" in *" 200") echo ok ;; *) echo "failed $(date +%T) $(echo "$said" | tr "\n" " " | cut -c 1-200)" ;; esac; sleep 0.1; done >>/run/asked'`)
 	return func(t *testing.T) string {
 		t.Helper()
 		out := the.on(t, n, `systemctl stop asks; systemctl reset-failed asks 2>/dev/null; echo "$(grep -c . /run/asked) requests, $(grep -c failed /run/asked) failed"; grep failed /run/asked | head -n 20; rm -f /run/asked`)
