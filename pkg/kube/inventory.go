@@ -3,7 +3,9 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -246,8 +248,13 @@ func (c *Client) holdsOthers(ctx context.Context, holder *unstructured.Unstructu
 	err = c.retry(ctx, "listing what "+title(holder)+" owns", func(ctx context.Context) error {
 		others = false
 		kinds, namespace, err := c.holds(ctx, holder)
-		if discovery.IsGroupDiscoveryFailedError(err) { // nobody can tell
-			others = true
+		if failed, is := errors.AsType[*discovery.ErrGroupDiscoveryFailed](err); is {
+			for _, err := range failed.Groups {
+				if _, lost := errors.AsType[*url.Error](err); lost { // the server itself
+					return err
+				}
+			}
+			others = true // nobody can tell
 			return nil
 		}
 		if err != nil {
