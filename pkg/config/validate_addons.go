@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/validation"
-
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/plugin"
 )
@@ -24,11 +22,8 @@ func (k *checker) checkAddons() {
 	met := map[string]bool{}
 	for i, a := range k.Addons {
 		at := fmt.Sprintf("spec.addons[%d]", i)
-		for field, name := range map[string]string{"name": a.Name, "namespace": a.Namespace} {
-			if why := validation.IsDNS1123Label(name); len(why) > 0 && (field == "name" || name != "") {
-				k.fail(at+"."+field, name, "is not a DNS label, like my-app")
-			}
-		}
+		k.label(at+".name", a.Name)
+		k.label(at+".namespace", a.Namespace)
 		if met[a.Name] {
 			k.fail(at+".name", a.Name, "is the name of another addon")
 		}

@@ -1,8 +1,6 @@
 package plugin
 
-import (
-	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
-)
+import "github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 
 var localPath = Storage{
 	Plugin: Plugin{

@@ -271,7 +271,7 @@ route=$(ip route show default | head -n 1); ip addr del %[1]s/24 dev "$dev"; ip 
 					t.Errorf("on %s %q ended; now there are\n%s", n, line, strings.Join(now[n], "\n"))
 				}
 			}
-			if left := the.on(t, m.node(t, n), "ip -o addr show dev lo label lo:kubexm; ip route show proto 157"); left != "" {
+			if left := the.on(t, the.node(t, n), "ip -o addr show dev lo label lo:kubexm; ip route show proto 157"); left != "" {
 				t.Errorf("on %s is left: %s", n, left)
 			}
 		}
@@ -370,7 +370,7 @@ func (m *moving) leader(t *testing.T) testbed.Node {
 	t.Helper()
 	for _, s := range m.members(t) {
 		if s.Leader == s.Member.ID {
-			return m.node(t, s.Name)
+			return the.node(t, s.Name)
 		}
 	}
 	t.Fatal("nobody leads etcd")
@@ -385,11 +385,11 @@ func names(nodes []testbed.Node) (all []string) {
 }
 
 // node is the machine with a name, or with an address.
-func (m *moving) node(t *testing.T, name string) testbed.Node {
+func (l *lab) node(t *testing.T, name string) testbed.Node {
 	t.Helper()
-	i := slices.IndexFunc(the.nodes, func(n testbed.Node) bool { return n.Name == name || net.ParseIP(name) != nil && n.Address == name })
+	i := slices.IndexFunc(l.nodes, func(n testbed.Node) bool { return n.Name == name || net.ParseIP(name) != nil && n.Address == name })
 	if i < 0 {
 		t.Fatalf("no machine %s", name)
 	}
-	return the.nodes[i]
+	return l.nodes[i]
 }

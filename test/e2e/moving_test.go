@@ -102,7 +102,7 @@ func (m *moving) begin(t *testing.T) {
 	m.made = m.create(t).ok(t)
 	t.Logf("made in %.0f s", m.made.took.Seconds())
 	for _, n := range m.with(t, "master", "worker") {
-		must(t, the.bed.Load(t.Context(), m.node(t, n), smoke.Image))
+		must(t, the.bed.Load(t.Context(), the.node(t, n), smoke.Image))
 	}
 }
 
@@ -245,7 +245,7 @@ func (m *moving) members(t *testing.T) []etcd.State {
 	}
 	var all []etcd.Access
 	for _, n := range m.with(t, "master", "etcd") {
-		all = append(all, etcd.Access{Endpoint: "https://" + m.node(t, n).Address + ":2379", TLS: secure, Dial: (&net.Dialer{}).DialContext})
+		all = append(all, etcd.Access{Endpoint: "https://" + the.node(t, n).Address + ":2379", TLS: secure, Dial: (&net.Dialer{}).DialContext})
 	}
 	view := etcd.Survey(t.Context(), all)
 	if len(view.Members) == 0 {
@@ -262,7 +262,7 @@ func (m *moving) kernel(t *testing.T) {
 	t.Helper()
 	for _, name := range m.with(t) {
 		if name != m.gone {
-			the.on(t, m.node(t, name), "grep -E '^(kernel|vm|fs)[./]' /etc/sysctl.d/99-kubexm.conf | sysctl -q -p -")
+			the.on(t, the.node(t, name), "grep -E '^(kernel|vm|fs)[./]' /etc/sysctl.d/99-kubexm.conf | sysctl -q -p -")
 			return
 		}
 	}
@@ -314,7 +314,7 @@ func (m *moving) containers(t *testing.T, nodes []string, all bool) map[string][
 		if n == m.gone {
 			continue
 		}
-		node := m.node(t, n)
+		node := the.node(t, n)
 		on[n] = containers(t, node, all)
 		if all {
 			text := the.on(t, node, "for u in "+services+"; do echo $u $(systemctl show -P InvocationID $u); done")

@@ -16,7 +16,6 @@ import (
 
 	"github.com/kubexm/kubexm/test/smoke"
 	"github.com/kubexm/kubexm/test/testbed"
-	"github.com/kubexm/kubexm/test/testbed/build"
 )
 
 // TestNetworks makes clusters whose pods have other networks than flannel's, from nothing and back to nothing: network policies hold, packets are as large as
@@ -34,10 +33,7 @@ func TestNetworks(t *testing.T) {
 			continue
 		}
 		t.Run(fmt.Sprint(n.plugin, " row", row), func(t *testing.T) {
-			part, err := build.Find(the.table, n.plugin)
-			must(t, err)
-			must(t, the.builder.Build(t.Context(), []build.Component{part}))
-			must(t, the.images(t.Context(), ""))
+			provideFor(t, "", find(t, n.plugin))
 			the.resize(t, testbed.Rows[row-1].Nodes()+1) // two workers
 			c := newCluster(t, row, where{}, impatient, set("network", map[string]any{"plugin": n.plugin}))
 			c.also = func() {
@@ -72,7 +68,7 @@ func (c *cluster) packets(t *testing.T) {
 	}
 	for _, pair := range [][2]corev1.Pod{{one, pods.Items[elsewhere]}, {pods.Items[elsewhere], one}} {
 		from, to := pair[0], pair[1]
-		out := the.on(t, the.nodes[slices.IndexFunc(the.nodes, func(n testbed.Node) bool { return n.Name == from.Spec.NodeName })], fmt.Sprintf(`pod=$(crictl pods -q --name %s); pid=$(crictl inspectp -o go-template --template '{{.info.pid}}' "$pod")
+		out := the.on(t, the.node(t, from.Spec.NodeName), fmt.Sprintf(`pod=$(crictl pods -q --name %s); pid=$(crictl inspectp -o go-template --template '{{.info.pid}}' "$pod")
 mtu=$(nsenter -t "$pid" -n ip link show eth0 | sed -n 's/.* mtu \([0-9]*\) .*/\1/p')
 fits() { nsenter -t "$pid" -n ping -q -c 1 -W 2 -M do -s "$1" %s >/dev/null 2>&1; }
 fits $((mtu - 28)) && ! fits $((mtu - 27)) && echo "MTU $mtu" || echo "not with $mtu"`, from.Name, to.Status.PodIP))

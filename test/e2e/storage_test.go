@@ -13,17 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/kubexm/kubexm/test/testbed/build"
 )
 
 // TestStorage has a cluster with volumes in directories of nodes: what a pod of a StatefulSet has written is there when its node has lost power, and gone when its claim is. It also
 // has manifests of the user's, which are applied, kept, and taken away again.
 func TestStorage(t *testing.T) {
-	part, err := build.Find(the.table, "local-path")
-	must(t, err)
-	must(t, the.builder.Build(t.Context(), []build.Component{part}))
-	must(t, the.images(t.Context(), ""))
+	provideFor(t, "", find(t, "local-path"))
 	the.resize(t, 2)
 	c := newCluster(t, 1, where{}, impatient, set("storage", map[string]any{"localPath": map[string]any{"path": "/srv/volumes"}}),
 		set("addons", []any{map[string]any{"name": "shop", "namespace": "shop", "inline": shop}}))

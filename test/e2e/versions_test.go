@@ -43,8 +43,14 @@ func TestVersions(t *testing.T) {
 func provide(t *testing.T, kubernetes, containerd string) {
 	t.Helper()
 	k := find(t, "kubernetes@"+kubernetes)
-	must(t, the.builder.Build(t.Context(), []build.Component{k, find(t, "containerd@"+containerd), find(t, "etcd@3.6")}))
-	must(t, the.images(t.Context(), k.Version))
+	provideFor(t, k.Version, k, find(t, "containerd@"+containerd), find(t, "etcd@3.6"))
+}
+
+// provideFor builds components beyond those that every test needs, and makes the images of a version of Kubernetes, of the newest if it is empty.
+func provideFor(t *testing.T, kubernetes string, all ...build.Component) {
+	t.Helper()
+	must(t, the.builder.Build(t.Context(), all))
+	must(t, the.images(t.Context(), kubernetes))
 }
 
 func find(t *testing.T, want string) build.Component {

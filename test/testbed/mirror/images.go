@@ -125,11 +125,15 @@ func addOwn(b *build.Builder, table []build.Component, images []Image) ([]Image,
 		nothing[arch] = nil
 	}
 	for _, p := range plugin.Proxies() { // Debian's in the place of upstream's
-		ref := strings.ReplaceAll(p.Parts[0].Image, "{version}", p.Parts[0].Version)
-		images = append(images, Image{Ref: ref, Files: nothing, Entrypoint: strings.Fields(p.Command)[0], Tools: true})
+		images = append(images, Image{Ref: published(p.Parts[0]), Files: nothing, Entrypoint: strings.Fields(p.Command)[0], Tools: true})
 	}
 	probe, err := Probe(b)
 	return append(images, probe), err
+}
+
+// published is the reference of an image that a plugin takes from upstream.
+func published(part plugin.Component) string {
+	return strings.ReplaceAll(part.Image, "{version}", strings.TrimPrefix(part.Version, "v"))
 }
 
 // addLocalPath adds the provisioner of volumes, where it was built, and the image of its helpers, for which Debian's shell does.
@@ -144,7 +148,7 @@ func addLocalPath(b *build.Builder, table []build.Component, images []Image) ([]
 	}
 	image := Image{Ref: "docker.io/rancher/" + program + ":" + c.Version, Entrypoint: "/usr/bin/" + program, Tools: true}
 	err = image.add(b, table, component, "/usr/bin", program)
-	helper := Image{Ref: "docker.io/library/busybox:1.37.0", Entrypoint: "/bin/sh", Tools: true, Files: map[string]map[string]string{b.Arch: nil}}
+	helper := Image{Ref: published(plugin.Storages()[0].Parts[1]), Entrypoint: "/bin/sh", Tools: true, Files: map[string]map[string]string{b.Arch: nil}}
 	return append(images, image, helper), err
 }
 
