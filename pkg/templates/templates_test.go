@@ -47,7 +47,7 @@ var data = map[string][]any{
 	"loadbalancer/haproxy": {proxied},
 	"loadbalancer/nginx":   {proxied},
 	"loadbalancer/keepalived": {map[string]any{
-		"Name": "lb1", "State": "MASTER", "Interface": "eth0", "IP": "10.0.0.21", "VIP": "10.0.0.100", "Port": 6443, "RouterID": 100, "Priority": 150,
+		"Name": "lb1", "Interface": "eth0", "IP": "10.0.0.21", "VIP": "10.0.0.100", "Port": 6443, "RouterID": 100, "Priority": 150,
 		"Peers": []string{"10.0.0.22"},
 	}},
 	"loadbalancer/proxy-pod": {map[string]any{

@@ -104,7 +104,7 @@ type misfortune struct {
 }
 
 // misfortunes are those of a cluster, in order.
-func (c *cluster) misfortunes() (all []misfortune) {
+func (c *cluster) misfortunes(t *testing.T) (all []misfortune) {
 	row := testbed.Rows[c.row-1]
 	add := func(name string, begin, end func(t *testing.T)) {
 		all = append(all, misfortune{name: name, begin: begin, end: end, lasts: 8 * time.Second})
@@ -123,7 +123,11 @@ func (c *cluster) misfortunes() (all []misfortune) {
 		func(t *testing.T) { must(t, the.bed.Cut(t.Context(), cut)) },
 		func(t *testing.T) { must(t, the.bed.Heal(t.Context(), cut)) })
 	all[len(all)-1].lasts = time.Minute // longer than connections and leases live
-	for i, n := range c.balancers() {
+	balancers := slices.Clone(c.balancers())
+	if len(balancers) == 2 && the.on(t, balancers[1], "ip -o addr show to "+the.bed.VIP()) != "" {
+		slices.Reverse(balancers)
+	}
+	for i, n := range balancers { // the one that has the address first: it goes to the other one, and comes back
 		if i == 0 {
 			name := map[string]string{"kubexm-kh": "haproxy", "kubexm-kn": "nginx"}[row.Balancer]
 			add(name+" stopped on "+n.Name,
@@ -156,7 +160,7 @@ func (c *cluster) misfortunes() (all []misfortune) {
 // worker see it, and waits until the cluster is whole again.
 func breaks(t *testing.T, c *cluster) {
 	defer c.unrelay(t)
-	for _, m := range c.misfortunes() {
+	for _, m := range c.misfortunes(t) {
 		t.Run(m.name, func(t *testing.T) {
 			w := watch(t, c)
 			m.begin(t)

@@ -98,15 +98,12 @@ func Keepalived(c *cluster.Cluster, host string) step.Step {
 	hosts, vip := c.All(v1alpha1.RoleLoadBalancer), c.Spec.LoadBalancer.VIP
 	rank := slices.Index(hosts, host)
 	data := struct {
-		Name, State, Interface, IP, VIP string
-		Port, RouterID, Priority        int
-		Peers                           []string
+		Name, Interface, IP, VIP string
+		Port, RouterID, Priority int
+		Peers                    []string
 	}{
-		Name: host, State: "BACKUP", Interface: c.Interface(host), IP: c.IP(host), VIP: vip,
+		Name: host, Interface: c.Interface(host), IP: c.IP(host), VIP: vip,
 		Port: c.APIPort(), RouterID: RouterID(vip), Priority: 150 - 10*rank,
-	}
-	if rank == 0 {
-		data.State = "MASTER"
 	}
 	for _, h := range hosts {
 		if h != host {
