@@ -63,12 +63,15 @@ func (c *Cluster) FormerMasters() []string {
 	return c.formerly(func(h *v1alpha1.Host) bool { return h.Is(v1alpha1.RoleMaster) }, func(f *runner.Facts) bool { return f.Runs("kube-apiserver") })
 }
 
-// FormerEtcd returns the hosts that run a member of etcd and are not to have one any more.
+// FormerEtcd returns the hosts that run a member of etcd, or have data of one that they ran, and are not to have one any more.
 func (c *Cluster) FormerEtcd() []string {
 	if c.ExternalEtcd() {
 		return nil
 	}
-	return c.formerly(func(h *v1alpha1.Host) bool { return h.Is(v1alpha1.RoleEtcd) }, func(f *runner.Facts) bool { return f.Runs("etcd") })
+	return c.formerly(func(h *v1alpha1.Host) bool { return h.Is(v1alpha1.RoleEtcd) }, func(f *runner.Facts) bool {
+		ran := func(key string) bool { return key == "unit etcd" || key == "path /etc/kubernetes/pki/etcd/server.crt" }
+		return f.Runs("etcd") || slices.Contains(f.Filled, c.Spec.Etcd.DataDir) && slices.ContainsFunc(f.Inventory, ran)
+	})
 }
 
 // FormerNodes returns the hosts that run a kubelet, or have run one, and are not to be nodes any more.
