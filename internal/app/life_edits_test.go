@@ -89,6 +89,7 @@ var edits = map[string]change{
 	"first time servers":      {set: `system: {ntpServers: [192.0.2.1]}`, on: func(c string) bool { return !strings.Contains(c, "ntpServers") }},
 	"further hosts":           {set: `extra: {hosts: [{domain: mirror.example.com, address: 10.0.0.9}]}`},
 	"name servers":            {set: `extra: {resolves: [{address: 192.0.2.53}]}`, restarts: "systemd-resolved@node2"},
+	"no DNS caches":           {set: `dns: {nodeLocalDNS: {enabled: false, ip: 169.254.20.10}}`, restarts: "kubelet@nodes"},
 	"DNS":                     {set: `dns: {coredns: {replicas: 3, upstream: [192.0.2.53], externalZones: [{zones: [corp.example], nameservers: [192.0.2.54], cache: 10}]}}`},
 	"validity":                {set: `kubernetes: {certificateValidityDays: 365}`, none: func(c string) bool { return !kubeadmPods(c) }},
 	"releases":                {set: `{runtime: {version: v2.3.3}, network: {flannel: {version: v0.28.8}}}`, restarts: "containerd@nodes"},

@@ -34,7 +34,6 @@ func (s *site) before(changed bool) past {
 	if err != nil {
 		return past{unknown: true}
 	}
-	conf.Origin.Text = nil // which is not what somebody has written
 	then := cluster.New(conf, s.dir, s.cluster.Store, s.cluster.Facts)
 	then.Certs = &pki.Store{Dir: s.cluster.Certs.Dir, Validity: then.Certs.Validity, Existing: true}
 	then.Observed = s.cluster.Observed.Of(then.All())

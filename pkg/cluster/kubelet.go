@@ -12,6 +12,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/runner"
+	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
 // object is a configuration document that users may add any field to.
@@ -35,7 +36,7 @@ func (c *Cluster) KubeletConfig(host string) map[string]any {
 			"x509":      object{"clientCAFile": "/etc/kubernetes/pki/ca.crt"},
 		},
 		"authorization": object{"mode": "Webhook"},
-		"cgroupDriver":  "systemd", "clusterDNS": []any{c.DNSIP()}, "clusterDomain": k.DNSDomain,
+		"cgroupDriver":  "systemd", "clusterDNS": c.podNameServers(), "clusterDomain": k.DNSDomain,
 		"containerRuntimeEndpoint": plugin.RuntimeOf(c.Spec).Endpoint(), "healthzBindAddress": "127.0.0.1", "healthzPort": 10248,
 		"maxPods": k.MaxPods, "podPidsLimit": k.PodPidsLimit, "rotateCertificates": true,
 	}
@@ -59,11 +60,44 @@ func (c *Cluster) KubeletConfig(host string) map[string]any {
 	return merge(conf, k.Kubelet.Config)
 }
 
+// DNSCacheIP is the address of the DNS cache on every node; empty: there is none.
+func (c *Cluster) DNSCacheIP() string {
+	if cache := c.Spec.DNS.NodeLocalDNS; *cache.Enabled {
+		return cache.IP
+	}
+	return ""
+}
+
+// podNameServers are asked by pods, one when the one before does not answer.
+func (c *Cluster) podNameServers() (all []any) {
+	if ip := c.DNSCacheIP(); ip != "" {
+		all = append(all, ip)
+	}
+	return append(all, c.DNSIP())
+}
+
 // Drains returns the nodes among hosts whose pods must go before their kubelets change, or went for that in a run that was cut off.
 func (c *Cluster) Drains(hosts []string) []string {
 	return slices.DeleteFunc(slices.Clone(hosts), func(h string) bool {
-		return c.Holds(h) || !c.OtherManagers(h) && !c.OtherKubelet(h) && !c.FactsOf(h).Drained
+		return c.Holds(h) || !c.OtherManagers(h) && !c.losesCache(h) && !c.OtherKubelet(h) && !c.FactsOf(h).Drained
 	})
+}
+
+// losesCache reports whether pods of a node ask a DNS cache that is not to be any more. Without an answer they wait before they ask the next server. It is an error if there
+// is to be one at another address: until all nodes are drained pods ask at both, and it listens at one.
+func (c *Cluster) losesCache(host string) bool {
+	stay := c.podNameServers()
+	for _, s := range c.FactsOf(host).PodNameServers {
+		if slices.Contains(stay, any(s)) {
+			continue
+		}
+		if ip := c.DNSCacheIP(); ip != "" {
+			c.Check(fault.Advise(fmt.Errorf("spec.dns.nodeLocalDNS.ip: pods ask the DNS cache at %s, it cannot move to %s at once", s, ip),
+				"set spec.dns.nodeLocalDNS.enabled: false and apply; then turn it on with the other address"))
+		}
+		return true
+	}
+	return false
 }
 
 // OtherManagers reports whether the kubelet of a node is to give processors and memory to pods in another way than it does.

@@ -21,8 +21,6 @@ var unsupported = []struct {
 	{"spec.network.plugin", "cilium kube-router"},
 	{"spec.network.cilium", ""},
 	{"spec.network.kubeRouter", ""},
-	{"spec.dns.nodeLocalDNS.enabled", "true"},
-	{"spec.dns.nodeLocalDNS.ip", ""},
 	{"spec.storage.default", "openebs nfs rook longhorn"},
 	{"spec.storage.openebs", ""},
 	{"spec.storage.nfs", ""},

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -72,10 +73,14 @@ func Managers(conf map[string]any) string {
 	return string(text)
 }
 
-func liveManagers(lines []string) string {
+func liveKubelet(lines []string) (managers string, servers []string) {
 	var conf map[string]any
 	if err := yaml.Unmarshal([]byte(strings.Join(lines, "\n")), &conf); err != nil {
-		return "" // the kubelet cannot read it either
+		return "", nil // the kubelet cannot read it either
 	}
-	return Managers(conf)
+	given, _ := conf["clusterDNS"].([]any)
+	for _, server := range given {
+		servers = append(servers, fmt.Sprint(server))
+	}
+	return Managers(conf), servers
 }

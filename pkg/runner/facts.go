@@ -58,6 +58,7 @@ type Facts struct {
 	Names          map[string]string `json:"names"`                  // in /etc/hosts, and where each leads
 	Servers        []string          `json:"servers"`                // that the kubeconfigs below /etc/kubernetes lead to: "lb.kubexm.local:6443"
 	Managers       string            `json:"managers"`               // how its kubelet gives processors and memory to pods, see Managers
+	PodNameServers []string          `json:"podNameServers"`         // that its kubelet tells pods of
 	Drained        bool              `json:"drained"`                // kubexm took the pods off the node, and has not let them back yet, or not run what comes after that
 	Inventory      []string          `json:"inventory"`              // what kubexm made there, see Inventory; of a host that has none, what its ledger lists
 
@@ -202,8 +203,9 @@ func parseFacts(out string) *Facts {
 		Clock: int64(number(first("clock"))), Leftovers: sec["leftovers"], Filled: sec["filled"], Env: keyValues(sec["env"]), Names: map[string]string{},
 		ProductUUID: strings.ToLower(first("product")), Container: strings.TrimPrefix(first("container"), "none"), Enforcing: first("selinux") == "1",
 		Compose: strings.TrimPrefix(first("compose"), "v"), Inventory: inventory(sec["inventory"], sec["ledger"]),
-		Managers: liveManagers(sec["kubelet"]), Drained: first("drained") == "yes",
+		Drained: first("drained") == "yes",
 	}
+	f.Managers, f.PodNameServers = liveKubelet(sec["kubelet"])
 	f.Capabilities, _ = strconv.ParseUint(field(first("caps"), 1), 16, 64)
 	for _, l := range skipFirst(sec["swaps"]) {
 		f.Swaps = append(f.Swaps, field(l, 0))
@@ -301,8 +303,9 @@ func (f *Facts) HasAddress(ip string) bool {
 	})
 }
 
-// FormerLabel marks the addresses of Facts.Former, and FormerRoutes is the protocol of the routes to those of others.
+// FormerLabel marks the addresses of Facts.Former, and FormerRoutes is the protocol of the routes to those of others. CacheLabel marks that of the DNS cache.
 const (
+	CacheLabel   = "lo:dnscache"
 	FormerLabel  = "lo:kubexm"
 	FormerRoutes = "157"
 )

@@ -348,9 +348,9 @@ func KubeadmRecord(c *cluster.Cluster) plan.Task {
 	return on("record", []string{plan.API}, func(h string) []step.Step { return []step.Step{kubeadm.ConfigMaps(c, kubeadmEtcd(c, h))} })
 }
 
-// DNS installs the cluster's DNS server.
+// DNS installs the cluster's DNS server, and its caches.
 func DNS(c *cluster.Cluster) plan.Task {
-	return on("dns", []string{plan.API}, func(string) []step.Step { return []step.Step{addon.CoreDNS(c)} })
+	return on("dns", []string{plan.API}, func(string) []step.Step { return append([]step.Step{addon.CoreDNS(c)}, addon.DNSCache(c)...) })
 }
 
 // Storage installs what makes volumes.
@@ -433,7 +433,7 @@ func Ready(c *cluster.Cluster, hosts []string) plan.Task {
 // AddonsReady waits for the network plugin, the DNS server, and what makes volumes.
 func AddonsReady(c *cluster.Cluster) plan.Task {
 	return on("addons", []string{plan.API}, func(string) []step.Step {
-		all := []step.Step{addon.NetworkReady(c), addon.CoreDNSReady(c)}
+		all := append([]step.Step{addon.NetworkReady(c), addon.CoreDNSReady(c)}, addon.DNSCacheReady(c)...)
 		if c.Kubeadm() {
 			all = append(all, addon.KubeProxyReady(c))
 		}

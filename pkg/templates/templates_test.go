@@ -30,9 +30,14 @@ var data = map[string][]any{
 	"containerd/crictl":    {nil},
 	"containerd/hosts":     {hosts},
 	"coredns/corefile": {
-		corefile{"cluster.local", []string{"/etc/resolv.conf"}, nil},
-		corefile{"k8s.example", []string{"192.0.2.53", "192.0.2.54"}, []zone{{[]string{"corp.example", "example.net"}, []string{"192.0.2.1"}, 5}}},
+		corefile{"cluster.local", "", "", []string{"/etc/resolv.conf"}, nil},
+		corefile{"k8s.example", "", "", []string{"192.0.2.53", "192.0.2.54"}, []zone{{[]string{"corp.example", "example.net"}, []string{"192.0.2.1"}, 5}}},
 	},
+	"coredns/cachefile": {
+		corefile{"cluster.local", "169.254.25.10", "10.233.0.10", []string{"/etc/resolv.conf"}, nil},
+		corefile{"k8s.example", "169.254.25.10", "10.233.0.10", []string{"192.0.2.53", "192.0.2.54"}, []zone{{[]string{"corp.example", "example.net"}, []string{"192.0.2.1"}, 5}}},
+	},
+	"coredns/cache": {map[string]string{"Corefile": ".:53 {\n    errors\n}", "IP": "169.254.25.10", "Image": "registry.k8s.io/coredns/coredns:v1.14.6", "Digest": "0123456789abcdef"}},
 	"coredns/coredns": {struct {
 		Corefile, ClusterIP, Image, Digest string
 		Replicas                           int
@@ -98,9 +103,9 @@ type containerd struct {
 }
 
 type corefile struct {
-	Domain   string
-	Upstream []string
-	Zones    []zone
+	Domain, IP, ClusterIP string
+	Upstream              []string
+	Zones                 []zone
 }
 
 type flannel struct {

@@ -63,6 +63,25 @@ func CoreDNSReady(c *cluster.Cluster) step.Step {
 	return step.RolledOut{What: "coredns", API: c.AnyAPI(), Objects: workload("Deployment", "kube-system", "coredns")}
 }
 
+// DNSCache installs the DNS cache of every node, if there is to be one.
+func DNSCache(c *cluster.Cluster) []step.Step {
+	if c.DNSCacheIP() == "" {
+		return nil
+	}
+	data := struct{ Corefile, IP, Image, Digest string }{Cachefile(c), c.DNSCacheIP(), c.Image("coredns"), ""}
+	data.Digest = templates.Digest(templates.Render("coredns/cache", data))
+	return []step.Step{apply(c, "node-local-dns", templates.Render("coredns/cache", data))}
+}
+
+// DNSCacheReady waits until it answers on every node.
+func DNSCacheReady(c *cluster.Cluster) []step.Step {
+	if c.DNSCacheIP() == "" {
+		return nil
+	}
+	ready := step.RolledOut{What: "node-local-dns", API: c.AnyAPI(), Objects: workload("DaemonSet", "kube-system", "node-local-dns")}
+	return []step.Step{step.With(ready, step.Options{Timeout: 15 * time.Minute})} // a tenth of the nodes at a time
+}
+
 // Identity puts the cluster's ID and name into its API, in the ConfigMap kube-system/kubexm (data.id and data.name): whoever
 // reaches the API knows which cluster it is, also when the control machine is lost.
 func Identity(c *cluster.Cluster) step.Step {
@@ -84,16 +103,21 @@ func Fence(c *cluster.Cluster) step.Step {
 }
 
 // Corefile is the configuration of the DNS server.
-func Corefile(c *cluster.Cluster) string {
+func Corefile(c *cluster.Cluster) string { return corefile(c, "coredns/corefile") }
+
+// Cachefile is the configuration of the caches. They ask the DNS server for what is in the cluster, and for all else whom that asks.
+func Cachefile(c *cluster.Cluster) string { return corefile(c, "coredns/cachefile") }
+
+func corefile(c *cluster.Cluster, name string) string {
 	upstream := c.Spec.DNS.CoreDNS.Upstream
 	if len(upstream) == 0 {
 		upstream = []string{"/etc/resolv.conf"}
 	}
-	return strings.TrimSpace(string(templates.Render("coredns/corefile", struct {
-		Domain   string
-		Upstream []string
-		Zones    any
-	}{c.Spec.Kubernetes.DNSDomain, upstream, c.Spec.DNS.CoreDNS.ExternalZones})))
+	return strings.TrimSpace(string(templates.Render(name, struct {
+		Domain, IP, ClusterIP string
+		Upstream              []string
+		Zones                 any
+	}{c.Spec.Kubernetes.DNSDomain, c.DNSCacheIP(), c.DNSIP(), upstream, c.Spec.DNS.CoreDNS.ExternalZones})))
 }
 
 func apply(c *cluster.Cluster, what string, objects []byte) step.Step {

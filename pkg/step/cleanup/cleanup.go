@@ -110,7 +110,7 @@ func Mounts(c *cluster.Cluster) step.Step {
 	}
 }
 
-// Network removes the interfaces, the routes to pods, and the packet filter rules and IP sets of the network
+// Network removes the interfaces, the routes to pods, the address of the DNS cache, and the packet filter rules and IP sets of the network
 // plugin and of kube-proxy, and the virtual servers of a kube-proxy that made any. They are known by
 // their names: what others say in comments does not count. Rules of others stay; tables of iptables that are
 // empty then, as they come into being by looking at them, go.
@@ -124,14 +124,15 @@ func Network(c *cluster.Cluster) step.Step {
 	tables := "^table [a-z0-9]+ (" + strings.Join(append([]string{"kube-proxy"}, left.Tables...), "|") + ")$"
 	links := `ip -o link show | while read -r _ l _; do l=${l%:}; l=${l%@*}; case $l in ` + strings.Join(append([]string{"cni0", "kube-ipvs0"}, left.Links...), "|") + `) echo "$l" ;; esac; done`
 	sets := "if command -v ipset >/dev/null; then ipset list -n | grep -E '^(" + strings.Join(append([]string{"KUBE-"}, left.Sets...), "|") + ")'; fi"
-	routes := " root " + c.Spec.Network.PodCIDR
+	routes, caches := " root "+c.Spec.Network.PodCIDR, " dev lo label "+runner.CacheLabel
 	return step.Command{
 		What: "no network of the cluster",
-		Unless: "[ -z \"$(" + links + "; ip route show" + routes + "; " + sets + ")\" ] && ! iptables-save 2>/dev/null | grep -qE '" + rules + "' && ! ip6tables-save 2>/dev/null | grep -qE '" + rules + `' &&
+		Unless: "[ -z \"$(" + links + "; ip route show" + routes + "; ip -o addr show" + caches + "; " + sets + ")\" ] && ! iptables-save 2>/dev/null | grep -qE '" + rules + "' && ! ip6tables-save 2>/dev/null | grep -qE '" + rules + `' &&
 ! nft list tables 2>/dev/null | grep -qE '` + tables + `'`,
 		Run: `if ip link show kube-ipvs0 >/dev/null 2>&1 && command -v ipvsadm >/dev/null; then ipvsadm -C || true; fi
 for l in $(` + links + `); do ip link delete "$l" 2>/dev/null || ! ip link show "$l" >/dev/null 2>&1; done
 ip route flush` + routes + `
+ip addr flush` + caches + `
 nft list tables 2>/dev/null | grep -E '` + tables + `' | while read -r _ family name; do nft delete table "$family" "$name"; done
 for t in iptables ip6tables; do if $t-save 2>/dev/null | grep -qE '` + rules + `'; then $t-save | grep -vE '` + rules + `' | $t-restore; fi; done
 for f in ip ip6; do for t in raw mangle nat filter; do

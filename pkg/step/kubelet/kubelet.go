@@ -105,9 +105,16 @@ func Args(c *cluster.Cluster, host string) map[string]string {
 	return args
 }
 
+// unit is the kubelet's service. It gives the machine the address of the DNS cache before pods start, and leaves it there until the next boot when there is no cache any more: pods that
+// still ask it are refused, instead of waiting for what nobody answers.
 func unit(c *cluster.Cluster, host string, args map[string]string, reads ...step.Step) step.Unit {
+	var before []string
+	if ip := c.DNSCacheIP(); ip != "" {
+		before = []string{"/bin/sh -c 'ip addr replace " + ip + "/32 dev lo label " + runner.CacheLabel + "'"}
+	}
 	return step.Unit{
-		Name: "kubelet", Description: "Kubernetes node agent", Documentation: "https://kubernetes.io/docs", After: plugin.RuntimeOf(c.Spec).Unit + ".service",
+		Before: before,
+		Name:   "kubelet", Description: "Kubernetes node agent", Documentation: "https://kubernetes.io/docs", After: plugin.RuntimeOf(c.Spec).Unit + ".service",
 		Command: binDir + "/kubelet", Args: args, Reads: reads,
 		Settings: append(step.HoldsContainers(), step.Limits(c.FactsOf(host).CanRaiseLimits(), "-999")...),
 	}

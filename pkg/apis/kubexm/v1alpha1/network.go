@@ -99,8 +99,9 @@ type ExternalZone struct {
 
 // NodeLocalDNS configures the DNS cache on every node.
 type NodeLocalDNS struct {
-	// Whether there is one.
-	Enabled *bool `json:"enabled,omitempty" jsonschema:"default=false" change:"restart"`
-	// Link-local address of the cache. Default: 169.254.25.10.
-	IP string `json:"ip,omitempty" change:"roll"`
+	// Whether there is one. Where it is turned on, no node is drained: pods ask it that start from then on.
+	Enabled *bool `json:"enabled,omitempty" jsonschema:"default=true" change:"roll"`
+	// Link-local address of the cache on every node, which nothing else there may have. To change it, turn the cache off,
+	// apply, and turn it on again.
+	IP string `json:"ip,omitempty" jsonschema:"default=169.254.25.10" change:"roll"`
 }

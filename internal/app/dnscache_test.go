@@ -1,0 +1,45 @@
+package app_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestCacheMoves gives the DNS caches another address, which takes an apply without them in between: nodes are drained before they go.
+func TestCacheMoves(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		was := row(t, "row9")
+		with := func(cache string) string { return edited(t, was, "dns: {nodeLocalDNS: {"+cache+"}}") }
+		w := newWorld(t, was, "")
+		before := w.snapshot()
+		_, err := w.attempt(t.Context()).create()
+		w.must(err)
+		w.configure(with("ip: 169.254.20.10"))
+		a := w.attempt(t.Context())
+		if _, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil); err == nil || !strings.Contains(err.Error(), "it cannot move to 169.254.20.10 at once") {
+			t.Fatalf("the caches move at once: %v", err)
+		}
+		drains := func() (all []string) {
+			for _, s := range w.proposal().Steps {
+				if s.What == "drain the node" {
+					all = append(all, s.Host)
+				}
+			}
+			return all
+		}
+		w.configure(with("enabled: false"))
+		if all := drains(); len(all) != len(w.hosts) {
+			t.Errorf("without caches nodes are drained: %s", all)
+		}
+		w.apply()
+		w.configure(with("ip: 169.254.20.10"))
+		if all := drains(); all != nil {
+			t.Errorf("drained before there are caches: %s", all)
+		}
+		w.apply()
+		w.settled()
+		_, err = w.attempt(t.Context()).delete()
+		w.must(err)
+		same(t, "hosts after delete", before, w.snapshot())
+	})
+}
