@@ -203,6 +203,9 @@ func ports(c *cluster.Cluster, h *v1alpha1.Host) []int {
 	var ports []int
 	if c.IsNode(h.Name) {
 		ports = append(ports, 10248, 10249, 10250, 10256)
+		if c.DNSCacheIP() != "" {
+			ports = append(ports, 9253, 9254)
+		}
 	}
 	if h.Is(v1alpha1.RoleMaster) {
 		ports = append(ports, c.APIPort(), 10257, 10259)
