@@ -128,13 +128,13 @@ func (c *Cluster) ProxyConfig() map[string]any {
 	return merge(conf, c.Spec.Kubernetes.KubeProxy.Config)
 }
 
-// APIServerArgs are the flags of the API server in either way of running it that are not its defaults. One that ends closes
-// its watches within the time given here; by default it waits a minute for clients to do that, which they do not, until it is
+// APIServerArgs are the flags of the API server in either way of running it that are not its defaults. One that ends takes itself out of the Service kubernetes, and answers on until
+// every kube-proxy has heard of it: later it might start again while pods are still led to it, and refuse what it cannot judge yet. It closes its watches within the time given here; by default it waits a minute for clients to do that, which they do not, until it is
 // killed (k8s.io/apiserver/pkg/server/genericapiserver.go). It trusts no kubelet whose serving certificate the cluster has not signed, and
 // nobody by a bootstrap token: nodes join with their certificates.
 func (c *Cluster) APIServerArgs() map[string]string {
 	return map[string]string{
-		"shutdown-watch-termination-grace-period": "10s", "enable-bootstrap-token-auth": "false",
+		"shutdown-delay-duration": "3s", "shutdown-watch-termination-grace-period": "10s", "enable-bootstrap-token-auth": "false",
 		"kubelet-certificate-authority": "/etc/kubernetes/pki/ca.crt",
 	}
 }
