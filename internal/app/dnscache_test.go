@@ -38,6 +38,22 @@ func TestCacheMoves(t *testing.T) {
 		}
 		w.apply()
 		w.settled()
+		w.configure(with("enabled: false"))
+		w.apply()
+		for _, h := range w.hosts {
+			h.SetAddr("lo:dnscache", "") // as after a boot
+		}
+		w.configure(with("enabled: true"))
+		first := map[string]bool{}
+		for _, s := range w.proposal().Steps {
+			if s.What == "address of the DNS cache" {
+				first[s.Host] = true
+			} else if s.What == "apply node-local-dns" && len(first) != len(w.hosts) {
+				t.Errorf("caches are to start before their address is there, which it is on %d hosts", len(first))
+			}
+		}
+		w.apply()
+		w.settled()
 		_, err = w.attempt(t.Context()).delete()
 		w.must(err)
 		same(t, "hosts after delete", before, w.snapshot())

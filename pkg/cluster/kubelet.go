@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,7 +89,7 @@ func (c *Cluster) Drains(hosts []string) []string {
 func (c *Cluster) losesCache(host string) bool {
 	stay := c.podNameServers()
 	for _, s := range c.FactsOf(host).PodNameServers {
-		if slices.Contains(stay, any(s)) {
+		if at, err := netip.ParseAddr(s); err != nil || !at.IsLinkLocalUnicast() || slices.Contains(stay, any(s)) {
 			continue
 		}
 		if ip := c.DNSCacheIP(); ip != "" {
@@ -128,10 +129,12 @@ func (c *Cluster) ProxyConfig() map[string]any {
 	return merge(conf, c.Spec.Kubernetes.KubeProxy.Config)
 }
 
-// APIServerArgs are the flags of the API server in either way of running it that are not its defaults. One that ends takes itself out of the Service kubernetes, and answers on until
-// every kube-proxy has heard of it: later it might start again while pods are still led to it, and refuse what it cannot judge yet. It closes its watches within the time given here; by default it waits a minute for clients to do that, which they do not, until it is
-// killed (k8s.io/apiserver/pkg/server/genericapiserver.go). It trusts no kubelet whose serving certificate the cluster has not signed, and
-// nobody by a bootstrap token: nodes join with their certificates.
+// APIServerArgs are the flags of the API server in either way of running it that are not its defaults. One that ends takes itself
+// out of the Service kubernetes, and answers on until every kube-proxy has heard of it: else it might start again while pods are
+// still led to it, and refuse what it cannot judge yet. It closes its watches within the time given here; by default it waits a
+// minute for clients to do that, which they do not, until it is killed (k8s.io/apiserver/pkg/server/genericapiserver.go). It trusts
+// no kubelet whose serving certificate the cluster has not signed, and nobody by a bootstrap token: nodes join with their
+// certificates.
 func (c *Cluster) APIServerArgs() map[string]string {
 	return map[string]string{
 		"shutdown-delay-duration": "3s", "shutdown-watch-termination-grace-period": "10s", "enable-bootstrap-token-auth": "false",

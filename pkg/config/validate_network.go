@@ -102,21 +102,26 @@ func (k *checker) checkNodeNetworks(pods netip.Prefix) {
 }
 
 func (k *checker) checkDNS() {
+	taken := map[string]bool{k.Kubernetes.DNSDomain: true, "in-addr.arpa": true, "ip6.arpa": true, ".": true}
 	for i, server := range k.DNS.CoreDNS.Upstream {
 		k.server(fmt.Sprintf("spec.dns.coredns.upstream[%d]", i), server)
 	}
 	for i, z := range k.DNS.CoreDNS.ExternalZones {
 		path := fmt.Sprintf("spec.dns.coredns.externalZones[%d]", i)
 		for j, zone := range z.Zones {
-			k.domain(fmt.Sprintf("%s.zones[%d]", path, j), zone)
+			at := fmt.Sprintf("%s.zones[%d]", path, j)
+			if k.domain(at, zone); taken[zone] {
+				k.fail(at, zone, "is resolved by the cluster's DNS server already, or by another zone")
+			}
+			taken[zone] = true
 		}
 		for j, server := range z.Nameservers {
 			k.server(fmt.Sprintf("%s.nameservers[%d]", path, j), server)
 		}
 	}
 	if ip := k.DNS.NodeLocalDNS.IP; ip != "" {
-		if a, err := netip.ParseAddr(ip); err != nil || !a.Is4() || !a.IsLinkLocalUnicast() {
-			k.fail("spec.dns.nodeLocalDNS.ip", ip, "must be a link-local IPv4 address like 169.254.25.10")
+		if a, err := netip.ParseAddr(ip); err != nil || !a.Is4() || !a.IsLinkLocalUnicast() || ip == "169.254.169.254" { // which clouds have for metadata
+			k.fail("spec.dns.nodeLocalDNS.ip", ip, "must be a free link-local IPv4 address like 169.254.25.10")
 		}
 	}
 }

@@ -121,6 +121,7 @@ func LiveImages(c *cluster.Cluster, hosts []string, downloads, pushed *plan.Gate
 		images = pushed.Holds(task.PulledImages(c, live))
 	}
 	return plan.Module{Name: "machines", Parts: []plan.Part{plan.PerHost{
+		task.CacheAddress(c, live),  // before its cache starts
 		task.KubeletCerts(c, certs), // before API servers trust no others
 		plan.Module{Name: "stopped", Parts: []plan.Part{downloads.Holds(task.Runtime(c, stopped)), downloads.Holds(task.LiveKubeadmPrograms(c, kubelets))}}, downloads.Holds(images),
 	}}}

@@ -144,16 +144,13 @@ var machineChecks = []check{
 		}
 	}},
 	{"ports", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
-		wanted, own := ports(c, h), ""
+		wanted, own := ports(c, h), []string{}
 		if f.Env["cluster"] != "" {
-			if at := c.ListensAt(h.Name); at == 0 || at == c.APIPort() {
-				return Finding{}
-			}
-			wanted, own = []int{c.APIPort()}, "systemd-socket-" // what forwards it already; the kernel keeps 15 characters
+			wanted, own = otherPorts(c, h), []string{"systemd-socket-", "coredns"} // what listens there since a run that was cut off; the kernel keeps 15 characters
 		}
 		var taken []string
 		for _, p := range wanted {
-			if by, busy := f.Listening[p]; busy && (own == "" || by != own) {
+			if by, busy := f.Listening[p]; busy && !slices.Contains(own, by) {
 				taken = append(taken, fmt.Sprintf("%d (by %s)", p, cmp.Or(by, "the kernel")))
 			}
 		}
@@ -203,9 +200,7 @@ func ports(c *cluster.Cluster, h *v1alpha1.Host) []int {
 	var ports []int
 	if c.IsNode(h.Name) {
 		ports = append(ports, 10248, 10249, 10250, 10256)
-		if c.DNSCacheIP() != "" {
-			ports = append(ports, 9253, 9254)
-		}
+		ports = append(ports, cachePorts(c)...)
 	}
 	if h.Is(v1alpha1.RoleMaster) {
 		ports = append(ports, c.APIPort(), 10257, 10259)
@@ -220,6 +215,25 @@ func ports(c *cluster.Cluster, h *v1alpha1.Host) []int {
 		ports = append(append(ports, c.RegistryPort()), plugin.RegistryOf(c.Spec).Ports...)
 	}
 	return ports
+}
+
+// otherPorts are those that programs take from now on on a host that is in the cluster.
+func otherPorts(c *cluster.Cluster, h *v1alpha1.Host) (ports []int) {
+	if at := c.ListensAt(h.Name); at != 0 && at != c.APIPort() {
+		ports = append(ports, c.APIPort())
+	}
+	if c.IsNode(h.Name) && !slices.Contains(c.FactsOf(h.Name).PodNameServers, c.DNSCacheIP()) {
+		ports = append(ports, cachePorts(c)...)
+	}
+	return ports
+}
+
+// cachePorts are those of the DNS cache, but for 53, which others may have at other addresses.
+func cachePorts(c *cluster.Cluster) []int {
+	if c.DNSCacheIP() == "" {
+		return nil
+	}
+	return []int{9253, 9254}
 }
 
 func atLeast(have, need int, unit, fix string) Finding {

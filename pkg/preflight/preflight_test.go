@@ -58,7 +58,15 @@ var unfit = map[string]func(*runner.Facts){
 	},
 	"another port, taken":     another("nginx"),
 	"another port, forwarded": another("systemd-socket-"),
-	"swap":                    func(f *runner.Facts) { f.Swaps = []string{"/dev/sda2", "/swap.img"} },
+	"ports of a cache to come": func(f *runner.Facts) {
+		f.Env = map[string]string{"cluster": "demo"}
+		f.Listening[9253], f.Listening[9254] = "php-fpm_exporter", "coredns"
+	},
+	"ports of a cache that runs": func(f *runner.Facts) {
+		f.Env, f.PodNameServers = map[string]string{"cluster": "demo"}, []string{"169.254.25.10", "10.233.0.10"}
+		f.Listening[9253] = "somebody"
+	},
+	"swap": func(f *runner.Facts) { f.Swaps = []string{"/dev/sda2", "/swap.img"} },
 
 	"kernel of CentOS 7":        func(f *runner.Facts) { f.Kernel, f.CgroupVersion = "3.10.0-1160.el7.x86_64", 1 },
 	"kernel of CentOS 6":        func(f *runner.Facts) { f.Kernel = "2.6.32-754.el6.x86_64" },

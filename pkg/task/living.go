@@ -311,12 +311,9 @@ func LiveProxies(c *cluster.Cluster, hosts []string) plan.Part {
 	})
 }
 
-// LiveBalancers keeps load balancers that run, one by one, the one that has the virtual address when all are well
-// last. The next one waits until an API server answers through the one before.
+// LiveBalancers keeps load balancers that run, one by one, the one that has the virtual address last. The next one waits until an API server answers through the one before.
 func LiveBalancers(c *cluster.Cluster, hosts []string) plan.Part {
-	order := slices.Clone(hosts)
-	slices.Reverse(order)
-	return plan.Batches{Order: order, Part: plan.Scope{
+	return plan.Batches{Order: inTurn(c, hosts, c.VIPHolder()), Part: plan.Scope{
 		Name: "balancer", Part: LoadBalancers(c, hosts),
 		End: on("answers", hosts, func(string) []step.Step { return []step.Step{step.APIReady{API: c.ProxyAPI()}} }),
 	}}

@@ -30,7 +30,7 @@ func System(c *cluster.Cluster, u host.Update) plan.Part {
 			single = append(single, h)
 		}
 	}
-	slices.Reverse(single) // the one that has the virtual address when all are well comes last
+	single = inTurn(c, single, c.VIPHolder())
 	workers = drainedFirst(c, workers)
 	order := inTurn(c, drainedFirst(c, control), c.VIPHolder(), c.Observed.EtcdLeader())
 	pause := plan.Part(nil)

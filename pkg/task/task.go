@@ -173,6 +173,13 @@ func KubeletCerts(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("certificates", hosts, func(h string) []step.Step { return []step.Step{kubelet.ServingCert(c, h)} })
 }
 
+// CacheAddress gives nodes that run the address of the DNS cache, where they do not have it.
+func CacheAddress(c *cluster.Cluster, hosts []string) plan.Task {
+	ip := c.DNSCacheIP()
+	lack := slices.DeleteFunc(slices.Clone(hosts), func(h string) bool { return ip == "" || c.FactsOf(h).HasAddress(ip) })
+	return on("dns", lack, func(string) []step.Step { return []step.Step{kubelet.CacheAddress(c)} })
+}
+
 // KubeadmInit makes the control plane of the first master.
 func KubeadmInit(c *cluster.Cluster) plan.Task {
 	return on("init", []string{c.FirstMaster()}, func(h string) []step.Step {

@@ -54,6 +54,11 @@ i=0; until ss -lun | grep -q '169.254.25.10:53 ' && ! kill -0 "$pid" 2>/dev/null
 		must(t, apps.Deployments("default").Delete(t.Context(), "guests", metav1.DeleteOptions{}))
 		for _, enabled := range []bool{false, true} {
 			c.change(t, set("dns.nodeLocalDNS.enabled", enabled))
+			if enabled {
+				for _, n := range the.nodes { // as after a boot
+					the.on(t, n, "ip addr flush dev lo label lo:dnscache")
+				}
+			}
 			c.run(t, "apply", "--yes").ok(t)
 			c.unchanged(t)
 			c.whole(t)

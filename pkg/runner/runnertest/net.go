@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/kubexm/kubexm/pkg/runner"
 )
 
 func ip(c *Call) int {
@@ -66,7 +68,9 @@ func (c *Call) former() int {
 	switch line := strings.Join(words, " "); {
 	case strings.HasPrefix(line, "addr replace ") && last == 6:
 		c.addrs[label] = words[2]
-		c.log = append(c.log, "former address "+words[2])
+		if label == runner.FormerLabel {
+			c.log = append(c.log, "former address "+words[2])
+		}
 	case strings.HasPrefix(line, "addr flush dev lo label "):
 		delete(c.addrs, label)
 	case strings.HasPrefix(line, "-o addr show dev lo label "):

@@ -105,12 +105,26 @@ func Args(c *cluster.Cluster, host string) map[string]string {
 	return args
 }
 
+// CacheAddress gives a node that runs the address of its DNS cache, which cannot start without it, before the kubelet is restarted.
+func CacheAddress(c *cluster.Cluster) step.Step {
+	return step.Command{
+		What:   "address of the DNS cache",
+		Unless: "ip -o addr show dev lo label " + runner.CacheLabel + " | grep -qF ' " + c.DNSCacheIP() + "/'",
+		Run:    addressed(c.DNSCacheIP()),
+		Undo:   "ip addr flush dev lo label " + runner.CacheLabel,
+	}
+}
+
+func addressed(ip string) string {
+	return "ip addr replace " + ip + "/32 dev lo label " + runner.CacheLabel
+}
+
 // unit is the kubelet's service. It gives the machine the address of the DNS cache before pods start, and leaves it there until the next boot when there is no cache any more: pods that
 // still ask it are refused, instead of waiting for what nobody answers.
 func unit(c *cluster.Cluster, host string, args map[string]string, reads ...step.Step) step.Unit {
 	var before []string
 	if ip := c.DNSCacheIP(); ip != "" {
-		before = []string{"/bin/sh -c 'ip addr replace " + ip + "/32 dev lo label " + runner.CacheLabel + "'"}
+		before = []string{"/bin/sh -c '" + addressed(ip) + "'"}
 	}
 	return step.Unit{
 		Before: before,
