@@ -48,7 +48,7 @@ func TestDNS(t *testing.T) {
 		})
 		node := the.node(t, guests.Items[0].Spec.NodeName)
 		the.on(t, node, `pid=$(crictl inspect -o go-template --template '{{.info.pid}}' "$(crictl ps -q --name node-cache)"); kill -9 "$pid"
-i=0; until ss -lun | grep -q '169.254.25.10:53 ' && ! kill -0 "$pid" 2>/dev/null; do i=$((i + 1)); [ $i -lt 300 ]; sleep 0.1; done`)
+i=0; until ss -lun | grep -q '169.254.25.10:53 ' && ! kill -0 "$pid" 2>/dev/null; do i=$((i + 1)); [ $i -lt 300 ] || exit 1; sleep 0.1; done`)
 		resolves("the cache is back that was killed", func() {})
 
 		must(t, apps.Deployments("default").Delete(t.Context(), "guests", metav1.DeleteOptions{}))
