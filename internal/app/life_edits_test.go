@@ -35,6 +35,7 @@ var (
 	otherEtcd = has("external: {endpoints")
 	harbor    = has("type: harbor")
 	calico    = has("plugin: calico")
+	cilium    = has("plugin: cilium")
 	private   = has("roles: [registry]")
 	several   = has("{name: node3, address: 10.0.0.13, roles: [master")
 	balanced  = has("{name: lb1")
@@ -95,8 +96,11 @@ var edits = map[string]change{
 	"releases":                {set: `{runtime: {version: v2.3.3}, network: {flannel: {version: v0.28.8}}}`, restarts: "containerd@nodes"},
 	"release of Calico":       {set: `network: {calico: {version: v3.99.1}}`, on: calico},
 	"network of Calico":       {set: `network: {calico: {encapsulation: VXLAN, mtu: 1400, typha: 1, felix: {logSeverityScreen: Error}}}`, on: calico},
+	"release of Cilium":       {set: `network: {cilium: {version: v3.99.1}}`, on: cilium},
+	"values of Cilium":        {set: `network: {cilium: {values: {MTU: 1400}}}`, on: cilium},
 	"volumes":                 {set: `storage: {localPath: {path: /srv/volumes, version: v0.0.29}, default: none}`},
 	"addons":                  {set: `addons: [{name: shop, namespace: shop, files: [testdata/addons], timeout: 1m, preload: false}, {name: note, inline: "{apiVersion: v1, kind: ConfigMap, metadata: {name: note}}"}]`},
+	"addons, of a chart":      {set: `addons: [{name: shop, type: helm, chart: testdata/charts/shop, valuesFiles: [testdata/charts/values.yaml], values: {replicas: 3}, images: [ghcr.io/example/job:v1]}]`},
 	"release of Harbor":       {set: `registry: {harbor: {version: v2.15.1}}`, on: harbor},
 	"address to log in at":    {set: `hosts: [{name: node2, address: 192.0.2.12, internalAddress: 10.0.0.12}]`, restarts: "*", signs: true},
 	"other client of etcd":    {set: `etcd: {external: {endpoints: ["https://10.0.0.32:2379"], caFile: ETCD/other.crt, certFile: ETCD/node-other.crt, keyFile: ETCD/node-other.key}}`, on: otherEtcd, restarts: "kube-apiserver@masters"},

@@ -30,8 +30,9 @@ var refusals = []change{
 	{set: `network: {podCIDR: 10.96.0.0/16}`},
 	{set: `network: {serviceCIDR: 10.97.0.0/16}`},
 	{set: `network: {flannel: {backend: host-gw}}`},
-	{set: `network: {plugin: calico}`, on: func(c string) bool { return !calico(c) }},
+	{set: `network: {plugin: calico}`, on: func(c string) bool { return !calico(c) && !cilium(c) }},
 	{set: `network: {calico: {blockSize: 27}}`, on: calico},
+	{set: `kubernetes: {proxyMode: none}`, on: cilium},
 	{set: `registry: {type: harbor}`, on: func(c string) bool { return private(c) && !harbor(c) }},
 	{set: `registry: {dataDir: /srv/images}`, on: private},
 }
@@ -78,7 +79,7 @@ func (w *world) refuses(text string) {
 func TestEveryFieldIsChanged(t *testing.T) {
 	changed := map[string]bool{}
 	keys := regexp.MustCompile(`\[[^]]*\]`)
-	for _, name := range []string{"row2", "row7", "row16", "row22", "registry", "harbor", "calico"} {
+	for _, name := range []string{"row2", "row7", "row16", "row22", "registry", "harbor", "calico", "cilium"} {
 		was := row(t, name)
 		for _, e := range slices.Concat(slices.Collect(maps.Values(edits)), refusals, rejoins) {
 			if e.on != nil && !e.on(was) {

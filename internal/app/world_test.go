@@ -263,6 +263,7 @@ func (w *world) live() {
 		for _, file := range []string{
 			"/run/flannel/subnet.env", "/etc/cni/net.d/10-flannel.conflist", "/opt/cni/bin/flannel", "/var/lib/cni/networks/cbr0/lock",
 			"/var/lib/calico/nodename", "/var/log/calico/cni/cni.log", "/etc/cni/net.d/10-calico.conflist", "/opt/cni/bin/calico-ipam",
+			"/run/cilium/state/endpoint", "/etc/cni/net.d/05-cilium.conflist", "/opt/cni/bin/cilium-cni", "/sys/fs/bpf/cilium/endpoint", "/sys/fs/bpf/tc/globals/cilium_lxc",
 			"/var/log/pods/pod/container/0.log", "/var/log/containers/pod.log", "/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/pod",
 		} {
 			h.Put(file, "x", 0o644)

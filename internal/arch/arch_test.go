@@ -18,7 +18,7 @@ const module = "github.com/kubexm/kubexm/"
 var layers = [][]string{
 	{"pkg/util/fault"},
 	{"pkg/util/*"},
-	{"pkg/apis/*", "pkg/templates", "pkg/connector/internal/*", "pkg/backup"},
+	{"pkg/apis/*", "pkg/templates", "pkg/connector/internal/*", "pkg/backup", "pkg/chart"},
 	{"pkg/connector", "pkg/plugin"},
 	{"pkg/runner", "pkg/pki", "pkg/config", "pkg/signature", "pkg/backup/*"},
 	{"pkg/resource/*"},
@@ -56,6 +56,7 @@ var reserved = map[string][]string{
 	"github.com/minio/":        {"pkg/backup/place"},
 	"github.com/pkg/sftp/":     {"pkg/connector", "pkg/backup/place"},
 	"filippo.io/age/":          {"pkg/backup"},
+	"helm.sh/helm/v4/":         {"pkg/chart"},
 	"mvdan.cc/sh/v3/":          {},
 	"testing":                  {},
 }

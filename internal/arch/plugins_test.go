@@ -21,6 +21,7 @@ var places = map[string]string{
 	"pkg/task/plugins.go":    "",
 	"pkg/apis/":              "",
 	"pkg/step/calico/":       "calico",
+	"pkg/step/cilium/":       "cilium",
 	"pkg/step/containerd/":   "containerd",
 	"pkg/step/flannel/":      "flannel",
 	"pkg/step/loadbalancer/": "keepalived kube-vip",

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -12,10 +14,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/chart"
 	"github.com/kubexm/kubexm/pkg/kube"
 )
 
-// Manifests are software of the user's that is installed in the cluster: an addon.
+// Manifests are software of the user's that is installed in the cluster: an addon, or a part of one.
 type Manifests struct {
 	Name      string
 	Namespace string   // of objects that name none; empty: default
@@ -24,12 +28,21 @@ type Manifests struct {
 	Timeout   time.Duration
 }
 
-// Addons are those of the configuration, in its order.
+// Addons are those of the configuration, in its order. One that is a chart with hooks has several parts.
 func (c *Cluster) Addons() []Manifests { return c.addons() }
 
 func (c *Cluster) readAddons() (all []Manifests) {
 	for _, a := range c.Spec.Addons {
 		one := Manifests{Name: a.Name, Namespace: a.Namespace, Timeout: a.Timeout.Duration}
+		if *a.Preload {
+			for _, image := range a.Images {
+				one.preload(image)
+			}
+		}
+		if a.Type == v1alpha1.AddonHelm {
+			all = append(all, c.rendered(a, one)...)
+			continue
+		}
 		for _, at := range a.Files {
 			had := len(one.Objects)
 			err := manifests(at, func(file string, text []byte) error { return one.add(file, text, *a.Preload) })
@@ -39,6 +52,40 @@ func (c *Cluster) readAddons() (all []Manifests) {
 			c.Check(err)
 		}
 		c.Check(one.add("inline", []byte(a.Inline), *a.Preload))
+		all = append(all, one)
+	}
+	return all
+}
+
+// rendered are the parts of an addon that is a chart: its hooks of before the installation, the rest, and the hooks of after it.
+func (c *Cluster) rendered(a v1alpha1.Addon, like Manifests) (all []Manifests) {
+	r := chart.Release{Name: a.Name, Namespace: cmp.Or(a.Namespace, "default"), Kubernetes: c.Spec.Kubernetes.Version}
+	for _, file := range a.ValuesFiles {
+		values, err := chart.ReadValues(file)
+		if err != nil {
+			c.Check(fmt.Errorf("addon %s: %w", a.Name, err))
+		}
+		r.Values = append(r.Values, values)
+	}
+	r.Values = append(r.Values, a.Values)
+	rendered, err := chart.Render(context.Background(), a.Chart, r)
+	if err == nil && len(rendered.Objects) == 0 {
+		err = fmt.Errorf("chart %s renders nothing with these values", a.Chart)
+	}
+	if err != nil {
+		c.Check(fmt.Errorf("addon %s: %w", a.Name, err))
+		return nil
+	}
+	for _, part := range []struct {
+		name    string
+		objects []byte
+	}{{" before", rendered.Before}, {"", rendered.Objects}, {" after", rendered.After}} {
+		if len(part.objects) == 0 {
+			continue
+		}
+		one := like
+		one.Name, one.Images = a.Name+part.name, slices.Clone(like.Images)
+		c.Check(one.add(a.Chart, part.objects, *a.Preload))
 		all = append(all, one)
 	}
 	return all
@@ -68,13 +115,18 @@ func (a *Manifests) add(file string, text []byte, preload bool) error {
 		a.Objects = append(append(a.Objects, text...), "\n---\n"...)
 	}
 	for _, o := range objects {
-		images(o.Object, func(name string) {
-			if ref := fullReference(name); preload && !strings.Contains(ref, "@") && !slices.Contains(a.Images, ref) {
-				a.Images = append(a.Images, ref)
-			}
-		})
+		if preload {
+			images(o.Object, a.preload)
+		}
 	}
 	return nil
+}
+
+// preload adds an image, unless it is named by a digest.
+func (a *Manifests) preload(name string) {
+	if ref := fullReference(name); !strings.Contains(ref, "@") && !slices.Contains(a.Images, ref) {
+		a.Images = append(a.Images, ref)
+	}
 }
 
 // images finds those of containers in an object.

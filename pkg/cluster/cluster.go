@@ -451,6 +451,9 @@ func (c *Cluster) nodeFacts() (all []*runner.Facts) {
 // kernel is fit for it, else iptables.
 func (c *Cluster) ProxyMode() string { return c.proxyMode() }
 
+// HasProxy reports whether kube-proxy leads to Services, and not the network plugin.
+func (c *Cluster) HasProxy() bool { return c.Spec.Kubernetes.ProxyMode != v1alpha1.ProxyNone }
+
 func (c *Cluster) chooseProxyMode() string {
 	switch m := c.Spec.Kubernetes.ProxyMode; {
 	case m != "":

@@ -201,7 +201,7 @@ func (c *Cluster) nodeImages(node string) []string {
 		return nil
 	}
 	names := append([]string{"pause", "coredns"}, plugin.NetworkOf(c.Spec).Images()...)
-	if c.Kubeadm() {
+	if c.Kubeadm() && c.HasProxy() {
 		names = append(names, "kube-proxy")
 	}
 	for _, s := range plugin.StoragesOf(c.Spec) {
@@ -302,7 +302,7 @@ func (c *Cluster) Components(host string) []string {
 	if holds := c.HoldsNodes(); !holds {
 		add(node, plugin.RuntimeOf(c.Spec).Programs()...)
 		add(node, "kubelet")
-		add(node && !c.Kubeadm(), "kube-proxy")
+		add(node && !c.Kubeadm() && c.HasProxy(), "kube-proxy")
 		add(node && c.Kubeadm(), "kubeadm")
 	} else {
 		add(master && c.Kubeadm(), "kubeadm")

@@ -200,11 +200,11 @@ func roles(was, is any, others ...v1alpha1.Role) Policy {
 }
 
 func (d *differ) leaf(path, was, is string, p Policy) {
-	if other, ok := releasing(path, was, is); ok {
-		p = other
-	}
 	if (was == "" || is == "") && p.Way == Refuse { // it is made or taken away with what it is for, not changed
 		p = Policy{Way: Converge, Erased: p.Erased}
+	}
+	if other, ok := byValue(path, was, is); ok {
+		p = other
 	}
 	switch {
 	case was != is:

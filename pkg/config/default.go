@@ -47,9 +47,13 @@ func Default(c *v1alpha1.Cluster) {
 			t.SFTP.PrivateKeyPath = expandHome(t.SFTP.PrivateKeyPath)
 		}
 	}
-	for _, a := range s.Addons {
-		for i, f := range a.Files {
-			a.Files[i] = expandHome(f)
+	for i := range s.Addons {
+		a := &s.Addons[i]
+		a.Chart = expandHome(a.Chart)
+		for _, files := range [][]string{a.Files, a.ValuesFiles} {
+			for i, f := range files {
+				files[i] = expandHome(f)
+			}
 		}
 	}
 	defaultVersions(s)

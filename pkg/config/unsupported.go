@@ -14,12 +14,10 @@ var unsupported = []struct {
 	path   string // of a field outside of lists
 	values string // only these values; empty: any
 }{
-	{"spec.kubernetes.proxyMode", "none"},
 	{"spec.kubernetes.apiServer.audit", ""},
 	{"spec.kubernetes.apiServer.encryption", ""},
 	{"spec.runtime.type", "docker cri-o isulad"},
-	{"spec.network.plugin", "cilium kube-router"},
-	{"spec.network.cilium", ""},
+	{"spec.network.plugin", "kube-router"},
 	{"spec.network.kubeRouter", ""},
 	{"spec.storage.default", "openebs nfs rook longhorn"},
 	{"spec.storage.openebs", ""},

@@ -153,8 +153,8 @@ func Older(a, b string) string {
 	return b
 }
 
-// releasing is the policy on another version of Kubernetes or etcd.
-func releasing(field, was, is string) (p Policy, ok bool) {
+// byValue is the policy on changes from or to some values, of versions and of what leads to Services.
+func byValue(field, was, is string) (p Policy, ok bool) {
 	back := Minor(was) - Minor(is)
 	switch {
 	case field == "spec.kubernetes.version" && back > 1:
@@ -162,6 +162,8 @@ func releasing(field, was, is string) (p Policy, ok bool) {
 			Way: Refuse, Why: "an API server reads what the next newer minor version has written, and nothing newer",
 			WayOut: fmt.Sprintf("go back by one minor version, to v1.%d, or restore a snapshot of etcd from before", Minor(was)-1),
 		}, true
+	case field == "spec.kubernetes.proxyMode" && (was == v1alpha1.ProxyNone) != (is == v1alpha1.ProxyNone):
+		return Policy{Way: Refuse, Why: "Services would lead nowhere between kube-proxy and the network plugin", WayOut: "make a new cluster"}, true
 	case field == "spec.etcd.version" && back > 1:
 		return Policy{Way: Refuse, Why: "members of etcd do not read the data of a newer minor version", WayOut: "write spec.etcd.version: " + was}, true
 	}

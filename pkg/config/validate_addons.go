@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/go-containerregistry/pkg/name"
+
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/plugin"
 )
@@ -28,11 +30,29 @@ func (k *checker) checkAddons() {
 			k.fail(at+".name", a.Name, "is the name of another addon")
 		}
 		met[a.Name] = true
-		if len(a.Files) == 0 && strings.TrimSpace(a.Inline) == "" {
-			k.fail(at, a.Name, "has neither files nor inline")
-		}
+		k.checkContent(at, a)
 		if a.Timeout.Duration <= 0 {
 			k.fail(at+".timeout", a.Timeout.Duration.String(), "must be more than 0s")
+		}
+	}
+}
+
+// checkContent checks that an addon has what its type needs, and nothing of the other.
+func (k *checker) checkContent(at string, a v1alpha1.Addon) {
+	manifests, chart := len(a.Files) > 0 || strings.TrimSpace(a.Inline) != "", a.Chart != "" || a.ValuesFiles != nil || a.Values != nil
+	switch {
+	case a.Type == v1alpha1.AddonHelm && manifests:
+		k.fail(at, a.Name, "has manifests, and is a chart: make two addons of it")
+	case a.Type == v1alpha1.AddonHelm && a.Chart == "":
+		k.fail(at+".chart", a.Chart, "is missing")
+	case a.Type != v1alpha1.AddonHelm && chart:
+		k.fail(at+".type", a.Type, "must be helm where there is a chart")
+	case a.Type != v1alpha1.AddonHelm && !manifests:
+		k.fail(at, a.Name, "has neither files nor inline")
+	}
+	for i, image := range a.Images {
+		if _, err := name.ParseReference(image); err != nil {
+			k.fail(fmt.Sprintf("%s.images[%d]", at, i), image, "is no reference of an image")
 		}
 	}
 }

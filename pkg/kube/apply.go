@@ -5,11 +5,14 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -151,6 +154,33 @@ func (c *Client) apply(ctx context.Context, obj *unstructured.Unstructured, dryR
 		}
 		return err
 	})
+	if obj.GetKind() == "Job" && apierrors.IsInvalid(err) && strings.Contains(err.Error(), "field is immutable") {
+		return c.again(ctx, obj, dryRun)
+	}
+	return after, err
+}
+
+// again makes a Job anew: what it runs cannot be changed.
+func (c *Client) again(ctx context.Context, obj *unstructured.Unstructured, dryRun []string) (*unstructured.Unstructured, error) {
+	if dryRun == nil {
+		if err := c.Delete(ctx, obj); err != nil {
+			return nil, err
+		}
+		return c.apply(ctx, obj)
+	}
+	after, err := c.Live(ctx, obj)
+	if err != nil {
+		return nil, err
+	}
+	var merged []byte
+	was, err := json.Marshal(after)
+	if err == nil {
+		is, _ := json.Marshal(obj) // as the same was read from JSON
+		merged, err = jsonpatch.MergePatch(was, is)
+	}
+	if err == nil {
+		err = after.UnmarshalJSON(merged)
+	}
 	return after, err
 }
 

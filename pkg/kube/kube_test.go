@@ -71,6 +71,25 @@ func live(t *testing.T, c *Client, obj *unstructured.Unstructured) *unstructured
 	return got
 }
 
+// TestJobsAreMadeAnew changes what a Job runs, which the server refuses.
+func TestJobsAreMadeAnew(t *testing.T) {
+	onEach(t, func(t *testing.T, c *Client) {
+		const job = `
+apiVersion: batch/v1
+kind: Job
+metadata: {name: kx-anew, namespace: default}
+spec: {suspend: true, template: {spec: {restartPolicy: Never, containers: [{name: one, image: "example.com/one:v1"}]}}}
+`
+		applySet(t, c, "jobs", job)
+		applySet(t, c, "jobs", strings.ReplaceAll(job, ":v1", ":v2"), "image: example.com/one:v1", "image: example.com/one:v2")
+		is, err := c.Live(within(t), read(t, job)[0])
+		if err != nil || is == nil || is.GetGeneration() != 1 {
+			t.Errorf("%v, %v", is, err)
+		}
+		applySet(t, c, "jobs", "", "- Job default/kx-anew")
+	})
+}
+
 // remove deletes what a test made on a server that other tests use too.
 func remove(t *testing.T, c *Client, objs ...*unstructured.Unstructured) {
 	t.Cleanup(func() {

@@ -11,6 +11,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/yaml"
@@ -136,6 +137,34 @@ func (m Marks) patch(node *corev1.Node) ([]byte, error) {
 		return nil, err
 	}
 	return strategicpatch.CreateTwoWayMergePatch(was, is, corev1.Node{})
+}
+
+// InternalIPs returns the address of that type in spec.addresses of each object of a kind that has no namespaces; of a kind that there is not, none.
+func (c *Client) InternalIPs(ctx context.Context, apiVersion, kind string) (map[string]string, error) {
+	all := map[string]string{}
+	err := c.retry(ctx, "listing objects "+kind, func(ctx context.Context) error {
+		on, err := c.on(ctx, object(apiVersion, kind, ""))
+		if absent(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		list, err := on.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, o := range list.Items {
+			addresses, _, _ := unstructured.NestedSlice(o.Object, "spec", "addresses")
+			for _, a := range addresses {
+				if a, _ := a.(map[string]any); a["type"] == string(corev1.NodeInternalIP) {
+					all[o.GetName()], _ = a["ip"].(string)
+				}
+			}
+		}
+		return nil
+	})
+	return all, err
 }
 
 // Nodes are all nodes, by their names.

@@ -184,7 +184,7 @@ func clusterInfo(v *verification) []Check {
 
 // kubeProxy is with what pods of kube-proxy call API servers. Elsewhere it has a file.
 func kubeProxy(v *verification) []Check {
-	if !v.Kubeadm() {
+	if !v.Kubeadm() || !v.HasProxy() {
 		return nil
 	}
 	return v.inAPI(func(o *objects) []Check {

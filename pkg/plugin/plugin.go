@@ -15,7 +15,7 @@ import (
 func Runtimes() []Runtime { return []Runtime{containerd} }
 
 // Networks are the rows of spec.network.plugin.
-func Networks() []Network { return []Network{flannel, calico} }
+func Networks() []Network { return []Network{flannel, calico, cilium} }
 
 // Proxies are the rows of spec.loadBalancer.internal.type and external.type; the first is the default.
 func Proxies() []Proxy { return []Proxy{haproxy, nginx} }
@@ -130,6 +130,8 @@ type Left struct {
 	Comments []string // of its rules in the chains of others; extended regular expressions, as the next
 	Tables   []string // of nftables
 	Sets     []string // what the names of its IP sets begin with
+	Rules    []string // of routing, as ip rule shows them; extended regular expressions
+	Pins     []string // patterns of BPF programs and maps that it keeps in /sys/fs/bpf
 	Paths    []string // files, and directories with what is in them
 	Empty    []string // directories that go when nothing is left in them
 }
@@ -152,6 +154,7 @@ type Network struct {
 	Ready     string                        // the workload that is rolled out when it runs
 	Conf      string                        // file with its configuration for the runtime, where it asks the API server to end a pod; empty: it asks nobody
 	Kernel    func(*v1alpha1.Spec) []string // features that it needs, see runner.Facts
+	Sysctl    map[string]string             // parameters of the kernel that it sets on nodes, to be put back one day
 }
 
 // Proxy is a program that spreads connections to the masters.
@@ -297,7 +300,7 @@ func Leftovers(s *v1alpha1.Spec, docker bool) (all Left) {
 		l := p.Left
 		all = Left{
 			append(all.Mounts, l.Mounts...), append(all.Links, l.Links...), append(all.Chains, l.Chains...), append(all.Comments, l.Comments...),
-			append(all.Tables, l.Tables...), append(all.Sets, l.Sets...), append(all.Paths, l.Paths...), append(all.Empty, l.Empty...),
+			append(all.Tables, l.Tables...), append(all.Sets, l.Sets...), append(all.Rules, l.Rules...), append(all.Pins, l.Pins...), append(all.Paths, l.Paths...), append(all.Empty, l.Empty...),
 		}
 	}
 	return all

@@ -111,7 +111,7 @@ var machineChecks = []check{
 		return Finding{Found: "no " + strings.Join(missing, ", ") + " in kernel " + f.Kernel, Needed: "these modules, loadable or built in", Fix: "install the kernel's modules package"}
 	})},
 	{"proxy-mode", onNodes(func(c *cluster.Cluster, f *runner.Facts) Finding {
-		fit := map[string]bool{v1alpha1.ProxyIPVS: f.Features[runner.FeatureIPVS], v1alpha1.ProxyNFTables: cluster.FitForNFTables(f), v1alpha1.ProxyIPTables: true}
+		fit := map[string]bool{v1alpha1.ProxyIPVS: f.Features[runner.FeatureIPVS], v1alpha1.ProxyNFTables: cluster.FitForNFTables(f), v1alpha1.ProxyIPTables: true, v1alpha1.ProxyNone: true}
 		if mode := c.ProxyMode(); !fit[mode] {
 			need := map[string]string{v1alpha1.ProxyIPVS: runner.FeatureIPVS, v1alpha1.ProxyNFTables: runner.FeatureNFTables + " and a kernel of at least 5.13"}[mode]
 			return Finding{Found: "kernel " + f.Kernel, Needed: need + ", for proxyMode " + mode, Fix: "choose another spec.kubernetes.proxyMode, or another kernel"}

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/util/fault"
@@ -196,6 +198,20 @@ func parseSum(text, file string) string {
 	for _, a := range release.Assets {
 		if sum, ok := strings.CutPrefix(a.Digest, "sha256:"); ok && a.Name == file && isSum(sum) {
 			return strings.ToLower(sum)
+		}
+	}
+	var repository struct { // of Helm charts
+		Entries map[string][]struct {
+			Digest string
+			URLs   []string
+		}
+	}
+	_ = yaml.Unmarshal([]byte(text), &repository) // what is no YAML has no entries
+	for _, versions := range repository.Entries {
+		for _, v := range versions {
+			if slices.ContainsFunc(v.URLs, func(url string) bool { return path.Base(url) == file }) && isSum(v.Digest) {
+				return strings.ToLower(v.Digest)
+			}
 		}
 	}
 	return ""

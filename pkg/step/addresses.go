@@ -1,6 +1,7 @@
 package step
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -24,6 +25,7 @@ type NodeAddresses struct {
 	Label      string // which they have
 	Value      string
 	Annotation string      // of nodes, in which it notes the address, maybe with the length of a prefix
+	Kind       string      `json:",omitempty"` // or apiVersion and kind of its own objects, named like nodes, that have it among spec.addresses
 	Chosen     string      // annotation by which somebody has chosen another one; empty: there is none
 	API        kube.Access `json:"-"`
 }
@@ -72,12 +74,21 @@ func (a NodeAddresses) follow(ctx context.Context, client *kube.Client) error {
 // differ tells for which nodes the plugin has another address, and which of them tell theirs already.
 func (a NodeAddresses) differ(ctx context.Context, client *kube.Client) (diff string, ready []string, err error) {
 	nodes, err := client.Nodes(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	own := map[string]string{}
+	if apiVersion, kind, ok := strings.Cut(a.Kind, " "); ok {
+		if own, err = client.InternalIPs(ctx, apiVersion, kind); err != nil {
+			return "", nil, err
+		}
+	}
 	for _, n := range slices.Sorted(maps.Keys(a.Of)) {
 		node := nodes[n]
 		if node == nil {
 			continue
 		}
-		noted, _, _ := strings.Cut(node.Annotations[a.Annotation], "/")
+		noted, _, _ := strings.Cut(cmp.Or(own[n], node.Annotations[a.Annotation]), "/")
 		if noted == "" || noted == a.Of[n] || node.Annotations[a.Chosen] != "" {
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kubexm/kubexm/pkg/chart"
 	"github.com/kubexm/kubexm/pkg/kube"
 	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/runner"
@@ -96,6 +97,33 @@ func (a ApplyFile) Precheck(ctx context.Context, r *runner.Runner) (*Change, err
 	}
 	return apply.Precheck(ctx, r)
 }
+
+// ApplyChart is Apply of what a Helm chart in the store renders. Hooks of it are left out.
+type ApplyChart struct {
+	What    string
+	File    resource.Artifact
+	Release chart.Release
+	Store   *resource.Store
+	API     kube.Access `json:"-"`
+}
+
+func (a ApplyChart) String() string { return "apply " + a.What }
+
+// Precheck renders the chart, and asks as Apply does.
+func (a ApplyChart) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
+	files, err := a.Store.Programs(ctx, a.File)
+	if err != nil {
+		return nil, err
+	}
+	rendered, err := chart.Render(ctx, files[0].Path, a.Release)
+	if err != nil {
+		return nil, err
+	}
+	return Apply{What: a.What, Objects: rendered.Objects, Namespace: a.Release.Namespace, API: a.API}.Precheck(ctx, r)
+}
+
+// Owns is as of Apply.
+func (a ApplyChart) Owns() ([]string, error) { return []string{a.What}, nil }
 
 // Owns is as of Apply.
 func (a ApplyFile) Owns() ([]string, error) { return []string{a.What}, nil }

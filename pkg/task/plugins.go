@@ -4,6 +4,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/step/calico"
+	"github.com/kubexm/kubexm/pkg/step/cilium"
 	"github.com/kubexm/kubexm/pkg/step/containerd"
 	"github.com/kubexm/kubexm/pkg/step/flannel"
 	"github.com/kubexm/kubexm/pkg/step/loadbalancer"
@@ -28,6 +29,7 @@ var (
 	}{
 		"flannel": {flannel.Steps, flannel.Addresses},
 		"calico":  {calico.Steps, calico.Addresses},
+		"cilium":  {cilium.Steps, cilium.Addresses},
 	}
 	storages = map[string]func(*cluster.Cluster) step.Step{
 		"local-path": localpath.Objects,

@@ -300,7 +300,10 @@ func RBAC(c *cluster.Cluster) plan.Task {
 // NodePrograms puts the programs of a node on hosts.
 func NodePrograms(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("programs", hosts, func(h string) []step.Step {
-		all := []step.Step{kubelet.Programs(c, h), kubelet.Config(c, h), controlplane.Programs(c, h, "kube-proxy"), controlplane.ProxyConfig(c, h)}
+		all := []step.Step{kubelet.Programs(c, h), kubelet.Config(c, h)}
+		if c.HasProxy() {
+			all = append(all, controlplane.Programs(c, h, "kube-proxy"), controlplane.ProxyConfig(c, h))
+		}
 		if c.Host(h).Is(v1alpha1.RoleMaster) {
 			all = append(all, kubelet.Manifests())
 		}
@@ -315,7 +318,11 @@ func NodeServices(c *cluster.Cluster, hosts []string) plan.Task {
 		if !slices.Contains(live, h) {
 			steps = vipPod(c, h)
 		}
-		return append(steps, kubelet.Service(c, h), controlplane.Proxy(c, h))
+		steps = append(steps, kubelet.Service(c, h))
+		if c.HasProxy() {
+			steps = append(steps, controlplane.Proxy(c, h))
+		}
+		return steps
 	})
 }
 
@@ -341,13 +348,13 @@ func NodeAddresses(c *cluster.Cluster) plan.Task {
 // Proxy installs kube-proxy where it runs in pods, and keeps what kubeadm reads from the cluster.
 func Proxy(c *cluster.Cluster) plan.Task {
 	return on("proxy", []string{plan.API}, func(h string) []step.Step {
-		return []step.Step{addon.KubeProxy(c), kubeadm.ConfigMaps(c, kubeadmEtcd(c, h))}
+		return append(addon.KubeProxy(c), kubeadm.ConfigMaps(c, kubeadmEtcd(c, h)))
 	})
 }
 
 // ProxyReady waits for it.
 func ProxyReady(c *cluster.Cluster) plan.Task {
-	return on("proxies", []string{plan.API}, func(string) []step.Step { return []step.Step{addon.KubeProxyReady(c)} })
+	return on("proxies", []string{plan.API}, func(string) []step.Step { return addon.KubeProxyReady(c) })
 }
 
 // KubeadmRecord keeps what kubeadm reads from the cluster before masters join, which it tells where etcd is.
@@ -442,7 +449,7 @@ func AddonsReady(c *cluster.Cluster) plan.Task {
 	return on("addons", []string{plan.API}, func(string) []step.Step {
 		all := append([]step.Step{addon.NetworkReady(c), addon.CoreDNSReady(c)}, addon.DNSCacheReady(c)...)
 		if c.Kubeadm() {
-			all = append(all, addon.KubeProxyReady(c))
+			all = append(all, addon.KubeProxyReady(c)...)
 		}
 		return append(all, addon.StorageReady(c)...)
 	})

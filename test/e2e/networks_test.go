@@ -19,23 +19,32 @@ import (
 )
 
 // TestNetworks makes clusters whose pods have other networks than flannel's, from nothing and back to nothing: network policies hold, packets are as large as
-// the interfaces of pods promise, and what can be changed is while pods ask each other. E2E_NETWORK=PLUGIN chooses one, E2E_ROW=ROW another row than 1.
+// interfaces or routes of pods promise, and what can be changed is while pods ask each other. E2E_NETWORK=NAME chooses one, E2E_ROW=ROW another row than 1.
 func TestNetworks(t *testing.T) {
 	row, err := strconv.Atoi(cmp.Or(os.Getenv("E2E_ROW"), "1"))
 	must(t, err)
 	for _, n := range []struct {
-		plugin string
-		change any // of its section, on a cluster that runs
+		name    string
+		plugin  string
+		mode    string         // of kube-proxy; empty: the default
+		section map[string]any // of the configuration
+		change  map[string]any // of that, on a cluster that runs
 	}{
-		{"calico", map[string]any{"encapsulation": "VXLAN"}},
+		{"calico", "calico", "", map[string]any{}, map[string]any{"encapsulation": "VXLAN"}},
+		{"cilium", "cilium", "", values(nil), values(hubble)},
+		{"cilium-alone", "cilium", "none", values(nil), values(hubble)},
 	} {
-		if only := os.Getenv("E2E_NETWORK"); only != "" && only != n.plugin {
+		if only := os.Getenv("E2E_NETWORK"); only != "" && only != n.name {
 			continue
 		}
-		t.Run(fmt.Sprint(n.plugin, " row", row), func(t *testing.T) {
+		t.Run(fmt.Sprint(n.name, " row", row), func(t *testing.T) {
 			provideFor(t, "", find(t, n.plugin))
 			the.resize(t, testbed.Rows[row-1].Nodes()+1) // two workers
-			c := newCluster(t, row, where{}, impatient, set("network", map[string]any{"plugin": n.plugin}))
+			edits := []edit{impatient, set("network", map[string]any{"plugin": n.plugin, n.plugin: n.section})}
+			if n.mode != "" {
+				edits = append(edits, set("kubernetes.proxyMode", n.mode))
+			}
+			c := newCluster(t, row, where{}, edits...)
 			c.also = func() {
 				p, err := smoke.New(c.kubeconfig(), t.Logf)
 				must(t, err)
@@ -56,6 +65,18 @@ func TestNetworks(t *testing.T) {
 	}
 }
 
+// hubble has no certificates: the program that makes them is not to be had here.
+var hubble = map[string]any{"enabled": true, "tls": map[string]any{"enabled": false}}
+
+// values are the section of Cilium, whose pods ask by name for capabilities that a node has not all of.
+func values(hubble any) map[string]any {
+	all := map[string]any{"securityContext": map[string]any{"privileged": true}}
+	if hubble != nil {
+		all["hubble"] = hubble
+	}
+	return map[string]any{"values": all}
+}
+
 // packets sends from guests to others on another machine, and back, what just fits into their interface, and a byte more.
 func (c *cluster) packets(t *testing.T) {
 	t.Helper()
@@ -68,9 +89,10 @@ func (c *cluster) packets(t *testing.T) {
 	}
 	for _, pair := range [][2]corev1.Pod{{one, pods.Items[elsewhere]}, {pods.Items[elsewhere], one}} {
 		from, to := pair[0], pair[1]
-		out := the.on(t, the.node(t, from.Spec.NodeName), fmt.Sprintf(`pod=$(crictl pods -q --name %s); pid=$(crictl inspectp -o go-template --template '{{.info.pid}}' "$pod")
-mtu=$(nsenter -t "$pid" -n ip link show eth0 | sed -n 's/.* mtu \([0-9]*\) .*/\1/p')
-fits() { nsenter -t "$pid" -n ping -q -c 1 -W 2 -M do -s "$1" %s >/dev/null 2>&1; }
+		out := the.on(t, the.node(t, from.Spec.NodeName), fmt.Sprintf(`pod=$(crictl pods -q --name %[1]s); pid=$(crictl inspectp -o go-template --template '{{.info.pid}}' "$pod")
+mtu() { nsenter -t "$pid" -n ip "$@" | sed -n 's/.* mtu \([0-9]*\).*/\1/p'; }
+mtu=$(mtu route get %[2]s); mtu=${mtu:-$(mtu link show eth0)} # plugins limit the one or the other
+fits() { nsenter -t "$pid" -n ping -q -c 1 -W 2 -M do -s "$1" %[2]s >/dev/null 2>&1; }
 fits $((mtu - 28)) && ! fits $((mtu - 27)) && echo "MTU $mtu" || echo "not with $mtu"`, from.Name, to.Status.PodIP))
 		if !strings.HasPrefix(out, "MTU ") {
 			t.Errorf("packets of the MTU do not get from %s to %s: %s", from.Spec.NodeName, to.Spec.NodeName, out)

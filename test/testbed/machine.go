@@ -30,8 +30,8 @@ var wanted = map[string]string{
 	"fs.inotify.max_user_watches":   "1048576",
 }
 
-// volatile settings change by themselves or do something when written.
-var volatile = []string{"kernel.random.", "kernel.ns_last_pid", "kernel.tainted", "kernel.pty.nr", "fs.dentry-state", "fs.file-nr", "fs.inode-", "fs.aio-nr", "fs.quota.", "vm.stat_refresh"}
+// volatile settings change by themselves, do something when written, or cannot be set back before the next boot.
+var volatile = []string{"kernel.unprivileged_bpf_disabled", "kernel.random.", "kernel.ns_last_pid", "kernel.tainted", "kernel.pty.nr", "fs.dentry-state", "fs.file-nr", "fs.inode-", "fs.aio-nr", "fs.quota.", "vm.stat_refresh"}
 
 // remember notes how this machine was, unless that is done, and sets what nodes need.
 func (t *Testbed) remember(ctx context.Context) error {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/applyconfigurations"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -162,7 +163,7 @@ func (s *Server) applied(r request, old *unstructured.Unstructured, body []byte)
 	}
 	gvk := r.GroupVersion().WithKind(r.Kind)
 	converter := managedfields.NewDeducedTypeConverter()
-	if scheme.Scheme.Recognizes(gvk) {
+	if scheme.Scheme.Recognizes(gvk) && gvk.Group != "apiextensions.k8s.io" { // which Helm's library adds to it
 		converter = applyconfigurations.NewTypeConverter(scheme.Scheme)
 	}
 	manager, err := managedfields.NewDefaultFieldManager(converter, plain{}, plain{}, plain{}, gvk, gvk.GroupVersion(), r.subresource, nil)
@@ -181,7 +182,13 @@ func (s *Server) applied(r request, old *unstructured.Unstructured, body []byte)
 	if err != nil {
 		return nil, err
 	}
-	return obj.(*unstructured.Unstructured), nil
+	after := obj.(*unstructured.Unstructured)
+	was, _, _ := unstructured.NestedMap(old.Object, "spec", "template")
+	is, _, _ := unstructured.NestedMap(after.Object, "spec", "template")
+	if r.Kind == "Job" && was != nil && !equality.Semantic.DeepEqual(was, is) {
+		return nil, apierrors.NewInvalid(gvk.GroupKind(), r.name, field.ErrorList{field.Invalid(field.NewPath("spec", "template"), "", "field is immutable")})
+	}
+	return after, nil
 }
 
 // plain is the conversion, defaulting and creation of objects that need none.

@@ -44,8 +44,8 @@ func New() *Upstream {
 func (u *Upstream) Sources() map[string]string {
 	return map[string]string{
 		"https://dl.k8s.io/": u.URL + "/dl.k8s.io/", "https://github.com/": u.URL + "/github.com/", "https://api.github.com/": u.URL + "/api.github.com/",
-		"https://raw.githubusercontent.com/": u.URL + "/raw.githubusercontent.com/",
-		"registry.k8s.io":                    u.URL + "/registry.k8s.io", "ghcr.io": u.URL + "/ghcr.io", "docker.io": u.URL + "/docker.io",
+		"https://raw.githubusercontent.com/": u.URL + "/raw.githubusercontent.com/", "https://helm.cilium.io/": u.URL + "/helm.cilium.io/",
+		"registry.k8s.io": u.URL + "/registry.k8s.io", "ghcr.io": u.URL + "/ghcr.io", "docker.io": u.URL + "/docker.io", "quay.io": u.URL + "/quay.io",
 		"http://deb.debian.org/": u.URL + "/deb.debian.org/",
 	}
 }
@@ -112,12 +112,42 @@ func published(file string) []byte {
 	case strings.HasPrefix(name, "harbor-offline-installer-"):
 		version := strings.TrimSuffix(strings.TrimPrefix(name, "harbor-offline-installer-"), ".tgz")
 		return archive("harbor/", "harbor."+version+".tar.gz", "prepare "+version, "common.sh", "install.sh")
+	case strings.HasPrefix(name, "cilium-"):
+		version := strings.TrimSuffix(strings.TrimPrefix(name, "cilium-"), ".tgz")
+		return packed([]string{"cilium/Chart.yaml", "cilium/templates/all.yaml"}, []string{"{apiVersion: v2, name: cilium, version: " + version + "}", agent})
+	case file == "/helm.cilium.io/index.yaml":
+		text := "entries:\n  cilium:\n"
+		for _, v := range []string{"1.20.2", "3.99.0", "3.99.1"} {
+			text += fmt.Sprintf("  - {version: %s, digest: %x, urls: [cilium-%s.tgz]}\n", v, sha256.Sum256(published("/helm.cilium.io/cilium-"+v+".tgz")), v)
+		}
+		return []byte(text)
 	case strings.HasPrefix(file, "/api.github.com/"): // of Harbor alone
 		asset := "harbor-offline-installer-" + name + ".tgz"
 		return fmt.Appendf(nil, `{"assets": [{"name": %q, "digest": "sha256:%x"}]}`, asset, sha256.Sum256(published("/"+asset)))
 	}
 	return []byte("program " + file)
 }
+
+// agent is what Cilium's chart renders.
+const agent = `apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: cilium, namespace: {{ .Release.Namespace }}}
+spec:
+  selector: {matchLabels: {k8s-app: cilium}}
+  template:
+    metadata: {labels: {k8s-app: cilium}}
+    spec: {containers: [{name: cilium-agent, image: "quay.io/cilium/cilium:v{{ .Chart.Version }}", env: [{name: VALUES, value: {{ .Values | toJson | quote }}}]}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: cilium-operator, namespace: {{ .Release.Namespace }}}
+spec:
+  replicas: {{ .Values.operator.replicas }}
+  selector: {matchLabels: {name: cilium-operator}}
+  template:
+    metadata: {labels: {name: cilium-operator}}
+    spec: {containers: [{name: cilium-operator, image: "quay.io/cilium/operator-generic:v{{ .Chart.Version }}"}]}
+`
 
 // definitions are those of kinds of Calico.
 const definitions = `apiVersion: apiextensions.k8s.io/v1
@@ -147,14 +177,21 @@ func sumLine(file string) []byte {
 
 // archive packs programs by their names; more words after a name stand in what it holds, too.
 func archive(dir string, programs ...string) []byte {
+	var names, texts []string
+	for _, p := range programs {
+		name, _, _ := strings.Cut(p, " ")
+		names, texts = append(names, dir+name), append(texts, "program "+p)
+	}
+	return packed(names, texts)
+}
+
+func packed(names, texts []string) []byte {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	t := tar.NewWriter(z)
-	for _, p := range programs {
-		text := "program " + p
-		name, _, _ := strings.Cut(p, " ")
-		_ = t.WriteHeader(&tar.Header{Name: dir + name, Mode: 0o755, Size: int64(len(text)), Typeflag: tar.TypeReg}) // to memory
-		_, _ = t.Write([]byte(text))
+	for i, name := range names {
+		_ = t.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(texts[i])), Typeflag: tar.TypeReg}) // to memory
+		_, _ = t.Write([]byte(texts[i]))
 	}
 	_ = t.Close()
 	_ = z.Close()

@@ -280,7 +280,7 @@ func (f *fsys) remove(p string, all bool) error {
 	if len(n.kids) > 0 && !all {
 		return fail("remove", p, syscall.ENOTEMPTY)
 	}
-	if kernelOwned(p) && !strings.HasPrefix(p, "/sys/fs/cgroup/") {
+	if kernelOwned(p) && !strings.HasPrefix(p, "/sys/fs/cgroup/") && !strings.HasPrefix(p, "/sys/fs/bpf/") {
 		return fail("remove", p, syscall.EPERM)
 	}
 	delete(dir.kids, name)

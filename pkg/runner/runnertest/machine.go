@@ -97,7 +97,7 @@ func newHost(name, manager string, systemdVersion int, kernelRelease string, pm 
 func (h *Host) base() {
 	for _, d := range []string{
 		"/bin", "/boot", "/dev", "/etc/systemd/system/multi-user.target.wants", "/etc/modules-load.d", "/etc/sysctl.d", "/etc/profile.d",
-		"/home", "/lib/systemd/system", "/opt", "/proc", "/root", "/run/systemd/system", "/sbin", "/srv", "/sys/fs/cgroup", "/sys/module", "/tmp",
+		"/home", "/lib/systemd/system", "/opt", "/proc", "/root", "/run/systemd/system", "/sbin", "/srv", "/sys/fs/bpf", "/sys/fs/cgroup", "/sys/module", "/tmp",
 		"/usr/bin", "/usr/lib/systemd/system", "/usr/local/bin", "/usr/sbin", "/usr/share", "/var/backups", "/var/lib", "/var/log", "/var/tmp", "/var/spool",
 	} {
 		h.must(h.fs.mkdirAll(d, 0o755))

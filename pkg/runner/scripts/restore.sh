@@ -41,6 +41,17 @@ unblock() { # PATH, BEGIN and END, with tabs between them
 	cp -a "$v" "$t" && cut "${m%"$T"*}" "${m#*"$T"}" <"$v" >"$t" && putback
 }
 
+# forget takes lines from the ledger before what they put back goes: without it, they would remove that.
+forget() { # LINES
+	sync
+	whole || return 1
+	(while IFS= read -r l; do case $N$1 in *"$N$l$N"*) ;; *) printf '%s\n' "$l" || exit 1 ;; esac; done) <"$L" >"$L.part" || return 1
+	safe "$L.part" && mv -f "$L.part" "$L" && safe "$L" || return 1
+	while IFS= read -r l; do case $l in 'path '*) v=${l#* }; rm -rf "$B$v" "$S/previous$v" "$S/sums$v" ;; esac; done <<END
+$1
+END
+}
+
 # The lines to undo, newest first. One that has no end was torn, and read does not return it.
 all=''
 if [ -f "$L" ]; then
@@ -49,7 +60,7 @@ if [ -f "$L" ]; then
 		case ${ONLY:+"$N$ONLY$N"} in '' | *"$N$l$N"*) all="$l$N$all" ;; esac
 	done <"$L"
 fi
-units='' services='' pkgs='' lost='' enabled='' active='' swaps='' modules=''
+units='' services='' pkgs='' lost='' enabled='' active='' swaps='' modules='' files=''
 while IFS= read -r l; do
 	case $l in 'unit '*)
 		v=${l#* }; systemctl disable --now "$v" 2>/dev/null; systemctl reset-failed "$v" 2>/dev/null; units=y ;;
@@ -59,6 +70,7 @@ $all
 END
 while IFS= read -r l; do
 	v=${l#* }; t=$v.kubexm
+	case $l in 'package '* | 'lost '* | 'enabled '* | 'active '*) ;; *) files="$files$l$N" ;; esac
 	case $l in
 	'path '*) back || bad="$bad $v"; rm -rf "$t" "${v%/*}/.${v##*/}.kubexm".* ;;
 	'block '*) unblock "$v" || bad="$bad $v"; rm -f "$t" "${v%/*}/.${v##*/}.kubexm".* ;;
@@ -101,8 +113,10 @@ else
 	erase() { rpm -e "$@"; }
 	ready() { :; }
 fi
+# What was put back may be a package's, and go with it: should the power fail then, the next try must not put it back again.
 # shellcheck disable=SC2086 # a list
 if [ -n "$pkgs" ]; then
+	forget "$files" || exit 1
 	ready >/dev/null 2>&1
 	if erase $pkgs >/dev/null 2>&1; then pkgs=''; fi
 	had=''
@@ -148,13 +162,7 @@ if [ -z "$ONLY" ]; then
 	exit 0
 fi
 
-# Lines that are undone go from the ledger before what they put back goes: without it, they would remove that. A package
-# that stayed, or stayed away, keeps its line.
-whole || exit 1
+# A package that stayed, or stayed away, keeps its line.
 for p in $pkgs; do all=${all%%"package $p$N"*}${all#*"package $p$N"}; done
 for p in $lost; do all=${all%%"lost $p$N"*}${all#*"lost $p$N"}; done
-(while IFS= read -r l; do case $N$all in *"$N$l$N"*) ;; *) printf '%s\n' "$l" || exit 1 ;; esac; done) <"$L" >"$L.part" || exit 1
-safe "$L.part" && mv -f "$L.part" "$L" && safe "$L" || exit 1
-while IFS= read -r l; do case $l in 'path '*) v=${l#* }; rm -rf "$B$v" "$S/previous$v" "$S/sums$v" ;; esac; done <<END
-$all
-END
+forget "$all"

@@ -35,17 +35,23 @@ func Chosen(c *cluster.Cluster, a cluster.Manifests) []step.Step {
 	}
 }
 
-// KubeProxy installs kube-proxy where it runs in pods: with kubeadm.
-func KubeProxy(c *cluster.Cluster) step.Step {
+// KubeProxy installs kube-proxy where it runs in pods: with kubeadm, unless the network plugin does what it does.
+func KubeProxy(c *cluster.Cluster) []step.Step {
+	if !c.HasProxy() {
+		return nil
+	}
 	conf := c.ProxyConfig()
 	data := struct{ Config, Server, Image, Digest string }{strings.TrimSpace(string(c.YAML(conf))), c.Endpoint(), c.Image("kube-proxy"), ""}
 	data.Digest = templates.Digest(templates.Render("kubernetes/kube-proxy", data))
-	return apply(c, "kube-proxy", templates.Render("kubernetes/kube-proxy", data))
+	return []step.Step{apply(c, "kube-proxy", templates.Render("kubernetes/kube-proxy", data))}
 }
 
 // KubeProxyReady waits until kube-proxy runs on every node.
-func KubeProxyReady(c *cluster.Cluster) step.Step {
-	return step.RolledOut{What: "kube-proxy", API: c.AnyAPI(), Objects: workload("DaemonSet", "kube-system", "kube-proxy")}
+func KubeProxyReady(c *cluster.Cluster) []step.Step {
+	if !c.HasProxy() {
+		return nil
+	}
+	return []step.Step{step.RolledOut{What: "kube-proxy", API: c.AnyAPI(), Objects: workload("DaemonSet", "kube-system", "kube-proxy")}}
 }
 
 // CoreDNS installs the cluster's DNS server.

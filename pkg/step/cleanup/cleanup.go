@@ -110,7 +110,7 @@ func Mounts(c *cluster.Cluster) step.Step {
 	}
 }
 
-// Network removes the interfaces, the routes to pods, the address of the DNS cache, and the packet filter rules and IP sets of the network
+// Network removes the interfaces, the programs of BPF, the routes to pods, the address of the DNS cache, and the packet filter rules and IP sets of the network
 // plugin and of kube-proxy, and the virtual servers of a kube-proxy that made any. They are known by
 // their names: what others say in comments does not count. Rules of others stay; tables of iptables that are
 // empty then, as they come into being by looking at them, go.
@@ -124,14 +124,21 @@ func Network(c *cluster.Cluster) step.Step {
 	tables := "^table [a-z0-9]+ (" + strings.Join(append([]string{"kube-proxy"}, left.Tables...), "|") + ")$"
 	links := `ip -o link show | while read -r _ l _; do l=${l%:}; l=${l%@*}; case $l in ` + strings.Join(append([]string{"cni0", "kube-ipvs0"}, left.Links...), "|") + `) echo "$l" ;; esac; done`
 	sets := "if command -v ipset >/dev/null; then ipset list -n | grep -E '^(" + strings.Join(append([]string{"KUBE-"}, left.Sets...), "|") + ")'; fi"
+	pins := "for p in " + strings.Join(left.Pins, " ") + `; do if [ -e "$p" ]; then echo "$p"; fi; done`
+	moved := "ip $f rule show | grep -E '^(" + strings.Join(left.Rules, "|") + ")'"
 	routes, caches := " root "+c.Spec.Network.PodCIDR, " dev lo label "+runner.CacheLabel
 	return step.Command{
 		What: "no network of the cluster",
-		Unless: "[ -z \"$(" + links + "; ip route show" + routes + "; ip -o addr show" + caches + "; " + sets + ")\" ] &&\n" +
+		Unless: "[ -z \"$(" + links + "; ip route show" + routes + "; ip -o addr show" + caches + "; " + sets + "; " + pins + "; for f in -4 -6; do " + moved + "; done)\" ] &&\n" +
 			"! iptables-save 2>/dev/null | grep -qE '" + rules + "' && ! ip6tables-save 2>/dev/null | grep -qE '" + rules + `' &&
 ! nft list tables 2>/dev/null | grep -qE '` + tables + `'`,
-		Run: `if ip link show kube-ipvs0 >/dev/null 2>&1 && command -v ipvsadm >/dev/null; then ipvsadm -C || true; fi
+		Run: `for p in $(` + pins + `); do rm -rf "$p"; done
+if ip link show kube-ipvs0 >/dev/null 2>&1 && command -v ipvsadm >/dev/null; then ipvsadm -C || true; fi
 for l in $(` + links + `); do ip link delete "$l" 2>/dev/null || ! ip link show "$l" >/dev/null 2>&1; done
+for f in -4 -6; do ` + moved + ` | while read -r n rule; do
+ip $f rule show | grep -q '^0:' || ip $f rule add pref 0 from all lookup local
+ip $f rule del pref "${n%:}" $rule; case $rule in *lookup\ local) ;; *) ip $f route flush table "${rule##* }" 2>/dev/null || true ;; esac
+done; done
 ip route flush` + routes + `
 ip addr flush` + caches + `
 nft list tables 2>/dev/null | grep -E '` + tables + `' | while read -r _ family name; do nft delete table "$family" "$name"; done

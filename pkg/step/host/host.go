@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
 )
@@ -162,10 +163,14 @@ var optionalParameters = []string{"net.ipv4.neigh.default.gc_thresh1", "net.ipv4
 
 // Sysctl sets the kernel parameters that Kubernetes needs, and the configuration's; and the limits of log-ins.
 func Sysctl(c *cluster.Cluster) step.Step {
-	values := maps.Clone(kernelParameters)
+	values, optional := maps.Clone(kernelParameters), slices.Clone(optionalParameters)
+	for name, value := range plugin.NetworkOf(c.Spec).Sysctl {
+		values[name], optional = value, append(optional, name)
+	}
+	slices.Sort(optional)
 	maps.Copy(values, c.Spec.System.Sysctl)
 	return step.Sysctl{
-		Path: "/etc/sysctl.d/99-kubexm.conf", Values: values, Optional: optionalParameters,
+		Path: "/etc/sysctl.d/99-kubexm.conf", Values: values, Optional: optional,
 		Files: []step.File{{Path: "/etc/security/limits.d/kubexm.conf", Content: step.Content(limits), Mode: 0o644}},
 	}
 }

@@ -119,18 +119,8 @@ func publishFlannel(c Component, p *publication) error {
 	if err != nil {
 		return err
 	}
-	dir, files := release("flannel-io/flannel", c.Version), map[string]string{}
-	chart := filepath.Join(source, "chart", "kube-flannel")
-	err = filepath.WalkDir(chart, func(file string, e fs.DirEntry, err error) error {
-		if err == nil && !e.IsDir() {
-			files["flannel"+filepath.ToSlash(strings.TrimPrefix(file, chart))] = file
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if _, err := p.tar(path.Join(dir, "flannel.tgz"), files, sha256.New()); err != nil {
+	dir := release("flannel-io/flannel", c.Version)
+	if _, err := p.chart(filepath.Join(source, "chart", "kube-flannel"), "flannel", path.Join(dir, "flannel.tgz")); err != nil {
 		return err
 	}
 	manifest, err := os.ReadFile(filepath.Join(source, "Documentation", "kube-flannel.yml"))
@@ -161,6 +151,49 @@ func publishCalico(c Component, p *publication) error {
 		return err
 	}
 	return p.write(path.Join("raw.githubusercontent.com/projectcalico/calico", c.Version, "manifests/crds.yaml"), string(definitions))
+}
+
+// publishCilium publishes the chart that comes with the module as its repository does, and lays the sources of BPF programs beside the program that compiles them.
+func publishCilium(c Component, p *publication) error {
+	source, err := p.source(c)
+	if err != nil {
+		return err
+	}
+	if err := os.CopyFS(filepath.Join(p.bin, "bpf"), os.DirFS(filepath.Join(source, "bpf"))); err != nil {
+		return err
+	}
+	for _, script := range []string{"images/cilium/init-container.sh", "plugins/cilium-cni/install-plugin.sh", "plugins/cilium-cni/cni-uninstall.sh"} {
+		text, err := os.ReadFile(filepath.Join(source, script))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(p.bin, path.Base(script)), text, 0o755); err != nil {
+			return err
+		}
+	}
+	const repository = "helm.cilium.io"
+	version := strings.TrimPrefix(c.Version, "v")
+	file := "cilium-" + version + ".tgz"
+	sum, err := p.chart(filepath.Join(source, "install", "kubernetes", "cilium"), "cilium", path.Join(repository, file))
+	if err != nil {
+		return err
+	}
+	return p.write(path.Join(repository, "index.yaml"), fmt.Sprintf("apiVersion: v1\nentries:\n  cilium:\n  - {apiVersion: v2, name: cilium, version: %s, digest: %s, urls: [%s]}\n", version, sum, file))
+}
+
+// chart publishes a directory as a Helm chart, and returns its sum.
+func (p *publication) chart(dir, name, to string) (string, error) {
+	files := map[string]string{}
+	err := filepath.WalkDir(dir, func(file string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			files[name+filepath.ToSlash(strings.TrimPrefix(file, dir))] = file
+		}
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	return p.tar(to, files, sha256.New())
 }
 
 // source is the directory of a component's module.

@@ -77,7 +77,10 @@ func own(name string) Component {
 	return Component{Name: name, set: name, release: "v1", Programs: map[string]string{name: "kubexm.test/components/" + name}}
 }
 
-const calicoModule = "github.com/projectcalico/calico"
+const (
+	calicoModule = "github.com/projectcalico/calico"
+	ciliumModule = "github.com/cilium/cilium"
+)
 
 const containerdTags = "no_btrfs osusergo netgo static_build urfave_cli_no_docs"
 
@@ -110,6 +113,15 @@ func components() []Component {
 			Programs: map[string]string{
 				"calico-node": calicoModule + "/node/cmd/calico-node", "calico": calicoModule + "/cni-plugin/cmd/calico", "install": calicoModule + "/cni-plugin/cmd/install", "calico-typha": calicoModule + "/typha/cmd/calico-typha",
 				"kube-controllers": calicoModule + "/kube-controllers/cmd/kube-controllers", "check-status": calicoModule + "/kube-controllers/cmd/check-status",
+			},
+		},
+		{
+			Name: "cilium", set: "cilium", module: ciliumModule, publish: publishCilium, extra: true, tags: "osusergo netgo ipam_provider_operator",
+			flags: "-X '" + ciliumModule + "/pkg/version.ciliumVersion={v} module 2026-01-01T00:00:00+00:00'",
+			Programs: map[string]string{
+				"cilium-agent": ciliumModule + "/daemon", "cilium-operator-generic": ciliumModule + "/operator", "cilium-cni": ciliumModule + "/plugins/cilium-cni",
+				"cilium-dbg": ciliumModule + "/cilium-dbg", "cilium-health-responder": ciliumModule + "/cilium-health/responder",
+				"cilium-mount": ciliumModule + "/tools/mount", "cilium-sysctlfix": ciliumModule + "/tools/sysctlfix",
 			},
 		},
 		{
@@ -199,7 +211,7 @@ func (c Component) packages() []string { return slices.Sorted(maps.Values(c.Prog
 
 // space is how many bytes of disk building it takes, the compiler's cache included.
 func (c Component) space() uint64 {
-	if c.Name == "kubernetes" || c.Name == "calico" {
+	if c.Name == "kubernetes" || c.Name == "calico" || c.Name == "cilium" {
 		return 5 << 30
 	}
 	return 1 << 29

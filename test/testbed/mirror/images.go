@@ -39,6 +39,7 @@ type Image struct {
 	User       string                       // uid:gid, root when empty
 	Bind       bool                         // the program may take ports below 1024 as that user
 	Tools      bool                         // lies on a Debian with iptables, a shell and cp
+	Compiler   bool                         // and with a compiler for BPF
 	Env        []string                     // besides PATH
 }
 
@@ -114,7 +115,7 @@ func addOwn(b *build.Builder, table []build.Component, images []Image) ([]Image,
 		}
 		images = append(images, image)
 	}
-	for _, add := range []func(*build.Builder, []build.Component, []Image) ([]Image, error){addCalico, addLocalPath} {
+	for _, add := range []func(*build.Builder, []build.Component, []Image) ([]Image, error){addCalico, addCilium, addLocalPath} {
 		var err error
 		if images, err = add(b, table, images); err != nil {
 			return nil, err
@@ -190,6 +191,47 @@ func addCalico(b *build.Builder, table []build.Component, images []Image) ([]Ima
 	})
 	image("typha", "/usr/bin/calico-typha", map[string]string{"/usr/bin/calico-typha": program("calico-typha")})
 	return images, err
+}
+
+// addCilium adds Cilium's images, where it was built.
+func addCilium(b *build.Builder, table []build.Component, images []Image) ([]Image, error) {
+	const component = "cilium"
+	c, err := build.Find(table, component)
+	if err != nil {
+		return nil, err
+	}
+	if _, built := b.Built(c); !built {
+		return images, nil
+	}
+	bin, err := find(b, table, component)
+	if err != nil {
+		return nil, err
+	}
+	agent, sources := map[string]string{}, filepath.Join(bin, "bpf")
+	for name := range c.Programs {
+		agent["/usr/bin/"+name] = filepath.Join(bin, name)
+	}
+	agent["/opt/cni/bin/cilium-cni"] = agent["/usr/bin/cilium-cni"]
+	plugins, err := find(b, table, "cni-plugins")
+	if err != nil {
+		return nil, err
+	}
+	agent["/cni/loopback"] = filepath.Join(plugins, "loopback")
+	for _, script := range []string{"install-plugin.sh", "cni-uninstall.sh", "init-container.sh"} {
+		agent["/"+script] = filepath.Join(bin, script)
+	}
+	err = filepath.WalkDir(sources, func(file string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			agent["/var/lib/cilium/bpf"+strings.TrimPrefix(file, sources)] = file
+		}
+		return err
+	})
+	operator := map[string]string{"/usr/bin/cilium-operator-generic": filepath.Join(bin, "cilium-operator-generic")}
+	delete(agent, "/usr/bin/cilium-operator-generic")
+	image := func(name, entrypoint string, compiler bool, files map[string]string) Image {
+		return Image{Ref: "quay.io/cilium/" + name + ":" + c.Version, Entrypoint: entrypoint, Tools: true, Compiler: compiler, Files: map[string]map[string]string{b.Arch: files}}
+	}
+	return append(images, image("cilium", "/usr/bin/cilium-dbg", true, agent), image("operator-generic", "/usr/bin/cilium-operator-generic", false, operator)), err
 }
 
 // Probe is the image with which clusters are tried out. The component must have been built.
@@ -285,7 +327,7 @@ func Make(ctx context.Context, c build.Cache, out io.Writer, images []Image) err
 func (i Image) key() string {
 	text := fmt.Appendf(nil, "{%s %v %s %s %t %t} %v", i.Ref, i.Files[runtime.GOARCH], i.Entrypoint, i.User, i.Bind, i.Tools, i.media())
 	text = fmt.Append(text, strings.Join(i.Env, " "))
-	text = fmt.Append(text, toolsRelease, toolPackages, toolsHook)
+	text = fmt.Append(text, toolsRelease, i.packages(), toolsHook)
 	for _, arch := range i.archs()[1:] {
 		text = fmt.Append(text, arch, i.Files[arch])
 	}
@@ -328,7 +370,7 @@ func (i Image) on(ctx context.Context, c build.Cache, out io.Writer, arch string
 	options := []tarball.LayerOption{tarball.WithCompressionLevel(1), tarball.WithMediaType(kind.layer)}
 	layers := []v1.Layer{}
 	if i.Tools {
-		file, err := tools(ctx, c, out, arch)
+		file, err := tools(ctx, c, out, arch, i.packages())
 		if err != nil {
 			return nil, err
 		}
@@ -389,6 +431,13 @@ const toolsRelease = "trixie"
 // load balancers.
 const toolPackages = "base-files,iptables,nftables,conntrack,ipset,kmod,iproute2,dash,coreutils,grep,sed,mount,libc6,ca-certificates,runit,debianutils,haproxy,nginx,libnginx-mod-stream"
 
+func (i Image) packages() string {
+	if i.Compiler {
+		return toolPackages + ",clang,bash,util-linux"
+	}
+	return toolPackages
+}
+
 // toolsHook does what the packages' scripts would have done: they are not run.
 const toolsHook = `cd "$1"
 for t in iptables ip6tables; do for k in "" -save -restore; do ln -sf xtables-nft-multi usr/sbin/$t$k; done; done
@@ -402,8 +451,8 @@ printf 'root:x:0:\ndaemon:x:1:\nnogroup:x:65534:\n' > etc/group
 mkdir -p tmp && chmod 1777 tmp`
 
 // tools returns the tar of the Debian below images that need iptables.
-func tools(ctx context.Context, c build.Cache, out io.Writer, arch string) (string, error) {
-	key := toolsRelease + toolPackages + toolsHook
+func tools(ctx context.Context, c build.Cache, out io.Writer, arch, packages string) (string, error) {
+	key := toolsRelease + packages + toolsHook
 	if arch != runtime.GOARCH {
 		key += arch
 	}
@@ -420,7 +469,7 @@ func tools(ctx context.Context, c build.Cache, out io.Writer, arch string) (stri
 	fmt.Fprintf(out, "base of images for %s: making it (about a minute)\n", arch)
 	tmp := file + ".tmp"
 	defer os.Remove(tmp)
-	err := host.Bootstrap(ctx, toolsRelease, tmp, "--variant=extract", "--format=tar", "--architectures="+arch, "--include="+toolPackages,
+	err := host.Bootstrap(ctx, toolsRelease, tmp, "--variant=extract", "--format=tar", "--architectures="+arch, "--include="+packages,
 		"--dpkgopt=path-exclude=/usr/share/man/*", "--extract-hook="+toolsHook)
 	if err != nil {
 		return "", fmt.Errorf("making the base of images: %w", err)

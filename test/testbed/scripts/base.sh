@@ -25,8 +25,8 @@ printf '[Login]\nUserStopDelaySec=infinity\n' > "$ROOT/etc/systemd/logind.conf.d
 rm -f "$ROOT"/etc/ssh/ssh_host_*
 inside systemctl enable ssh.service
 
-# A container manager leaves cgroup v1 controllers read-only: the kubelet writes to them. And each node
-# needs a hardware identity of its own, where the machine below has one to show.
+# A container manager leaves cgroup v1 controllers read-only: the kubelet writes to them. systemd mounts no bpffs in a container. And
+# each node needs a hardware identity of its own, where the machine below has one to show.
 cat > "$ROOT/etc/systemd/system/machine.service" <<'EOF'
 [Unit]
 Description=Turn a container into a machine
@@ -35,6 +35,7 @@ Before=sysinit.target
 [Service]
 Type=oneshot
 ExecStart=/bin/sh -c 'for d in /sys/fs/cgroup/*; do mountpoint -q $d && mount -o remount,bind,rw $d; done; true'
+ExecStart=mount -t bpf bpf /sys/fs/bpf
 ExecStart=-/bin/sh -c 'id=/sys/class/dmi/id/product_uuid; test -e $id || exit 0; \
 	sed -E "s/(.{8})(.{4})(.{4})(.{4})/\\1-\\2-\\3-\\4-/" /etc/machine-id > /run/product_uuid && mount --bind /run/product_uuid $id'
 [Install]

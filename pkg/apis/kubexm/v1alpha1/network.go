@@ -55,9 +55,9 @@ type Calico struct {
 
 // Cilium configures the network plugin Cilium.
 type Cilium struct {
-	// Version, like v1.20.1. Default: the one tested with the Kubernetes version.
+	// Version, like v1.20.1. Default: v1.20.2.
 	Version string `json:"version,omitempty" change:"restart"`
-	// Merged into the values of the cilium chart.
+	// Values of Cilium's chart, over those that kubexm has for it (docs/networks.md).
 	Values map[string]any `json:"values,omitempty" change:"restart"`
 }
 

@@ -104,22 +104,33 @@ type ChartStorage struct {
 	Values map[string]any `json:"values,omitempty"`
 }
 
-// Addon is software of yours that is installed in the cluster: manifests, applied when the cluster works.
+// AddonHelm is a value of addons[].type.
+const AddonHelm = "helm"
+
+// Addon is software of yours that is installed in the cluster when that works: manifests, or what a Helm chart renders.
 type Addon struct {
-	// Name of the addon: a DNS label.
+	// Name of the addon: a DNS label. For a chart also the name of its release.
 	Name string `json:"name" jsonschema:"required"`
-	// What it is made of.
-	Type string `json:"type,omitempty" jsonschema:"default=yaml,enum=yaml"`
+	// What it is made of: manifests (yaml), or a Helm chart.
+	Type string `json:"type,omitempty" jsonschema:"default=yaml,enum=yaml,enum=helm"`
 	// Namespace of objects that name none; it is created. Default: default.
 	Namespace string `json:"namespace,omitempty"`
 	// Files with manifests on the control machine, or directories, of which all *.yaml, *.yml and *.json files count, in the order of their names.
 	Files []string `json:"files,omitempty" content:"file"`
 	// The manifests themselves.
 	Inline string `json:"inline,omitempty"`
+	// For type helm: the chart on the control machine, a directory or an archive.
+	Chart string `json:"chart,omitempty" content:"file"`
+	// Files with values of the chart, each over those before it.
+	ValuesFiles []string `json:"valuesFiles,omitempty" content:"file"`
+	// Values of the chart, over those of valuesFiles.
+	Values map[string]any `json:"values,omitempty"`
 	// Whether the control machine fetches the images that the manifests name, and nodes have them before the addon is applied; bundles have
 	// them, too. Those that are named by a digest are left to the nodes.
 	Preload *bool `json:"preload,omitempty" jsonschema:"default=true"`
-	// How long it may take until all that it runs is ready.
+	// Images that no container of a manifest names, to be preloaded, too: those that a program of the addon starts pods of.
+	Images []string `json:"images,omitempty"`
+	// How long it may take until all that it runs is ready; of a chart with hooks, each of its parts.
 	Timeout metav1.Duration `json:"timeout,omitzero" jsonschema:"default=5m0s"`
 }
 

@@ -1,0 +1,49 @@
+// Package cilium has the steps of the network plugin Cilium.
+package cilium
+
+import (
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/chart"
+	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/plugin"
+	"github.com/kubexm/kubexm/pkg/step"
+)
+
+// Steps install Cilium by its chart.
+func Steps(c *cluster.Cluster) []step.Step {
+	return []step.Step{step.ApplyChart{
+		What: "cilium", File: c.Artifact(plugin.CiliumChart, c.FirstMaster()), Store: c.Store, API: c.AnyAPI(),
+		Release: chart.Release{
+			Name: "cilium", Namespace: "kube-system", Kubernetes: c.Spec.Kubernetes.Version,
+			Values: []map[string]any{values(c), c.Spec.Network.Cilium.Values},
+		},
+	}}
+}
+
+type object = map[string]any
+
+// values are those that follow from the cluster, and other defaults than the chart's: images are known by their tags, which kubexm has looked up once; configuration
+// files of other networks stay; pods start again when their configuration changes; and Hubble, which is off, has no certificates that are made anew with every run.
+func values(c *cluster.Cluster) object {
+	return object{
+		"k8sServiceHost": c.Spec.LoadBalancer.Domain, "k8sServicePort": c.Spec.LoadBalancer.Port, // not the Service, which needs kube-proxy
+		"ipam": object{"mode": "kubernetes"}, "k8s": object{"requireIPv4PodCIDR": true},
+		"kubeProxyReplacement": !c.HasProxy(),
+		"cni":                  object{"exclusive": false},
+		"image":                object{"useDigest": false},
+		"rollOutCiliumPods":    true,
+		"updateStrategy":       object{"rollingUpdate": object{"maxUnavailable": "10%"}},
+		"operator": object{
+			"image": object{"useDigest": false}, "rollOutPods": true, "replicas": min(2, len(c.All(v1alpha1.RoleMaster, v1alpha1.RoleWorker))),
+		},
+		"envoy":  object{"enabled": false}, // it is in the agent's pod
+		"hubble": object{"enabled": false, "tls": object{"auto": object{"method": "cronJob"}}},
+	}
+}
+
+// Addresses starts Cilium again on nodes whose addresses have changed.
+func Addresses(c *cluster.Cluster) step.Step {
+	return step.NodeAddresses{
+		Of: c.NodeIPs(), Plugin: "cilium", Namespace: "kube-system", Label: "k8s-app", Value: "cilium", Kind: "cilium.io/v2 CiliumNode", API: c.AnyAPI(),
+	}
+}
