@@ -71,7 +71,7 @@ func (a *App) Build(ctx context.Context, r Request, o Observer) (*Built, error) 
 			assumed = append(assumed, h.Name)
 		}
 	}
-	c, err := w.planning(facts, v1alpha1.Source{Offline: true})
+	c, err := w.planning(ctx, facts, v1alpha1.Source{Offline: true})
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ type Download struct {
 }
 
 // NewDownload finds out what is needed, what of it is there, and where the rest comes
-// from. Servers are asked for sizes, and distributions for what packages depend on; nothing is put into the store. That the configuration is for
+// from. Servers are asked for sizes, and distributions for what packages depend on; nothing is put into the store but charts, which tell what else is needed. That the configuration is for
 // use without a network does not hold here: it is this that makes it work.
 func (a *App) NewDownload(ctx context.Context, r Request, o Observer, sel Selection) (*Download, error) {
 	u := a.use(r, o)
@@ -78,7 +78,7 @@ func (u *use) download(ctx context.Context, confs []*v1alpha1.Cluster, sel Selec
 	}
 	for _, conf := range confs {
 		d.Versions = append(d.Versions, conf.Spec.Kubernetes.Version)
-		all, err := u.onArchs(conf, d.store, sel.Archs)
+		all, err := u.onArchs(ctx, conf, d.store, sel.Archs)
 		if err != nil {
 			return nil, err
 		}
@@ -198,7 +198,7 @@ func kinds(version string) (all []string) {
 
 // onArchs plans a cluster for each architecture that hosts may have whose own is not
 // configured.
-func (u *use) onArchs(conf *v1alpha1.Cluster, store *resource.Store, archs []string) ([]*cluster.Cluster, error) {
+func (u *use) onArchs(ctx context.Context, conf *v1alpha1.Cluster, store *resource.Store, archs []string) ([]*cluster.Cluster, error) {
 	var open []string
 	for i := range conf.Spec.Hosts {
 		if h := &conf.Spec.Hosts[i]; h.Arch == "" {
@@ -219,6 +219,9 @@ func (u *use) onArchs(conf *v1alpha1.Cluster, store *resource.Store, archs []str
 			facts[h] = &runner.Facts{Arch: arch}
 		}
 		c := cluster.New(conf, filepath.Join(u.app.Workdir, conf.Metadata.Name), store, facts)
+		if err := fetchCharts(ctx, c); err != nil {
+			return nil, err
+		}
 		all = append(all, c)
 	}
 	return all, nil
@@ -354,7 +357,7 @@ func (a *App) Prune(ctx context.Context, r Request, o Observer, sel Selection) (
 		if err == nil {
 			conf.Spec.Source.Offline = true
 			var some []*cluster.Cluster
-			some, err = u.onArchs(conf, store, archs)
+			some, err = u.onArchs(ctx, conf, store, archs)
 			all = append(all, some...)
 		}
 		if err != nil {

@@ -23,7 +23,7 @@ func (a *App) registrySite(ctx context.Context, r Request, o Observer, alone boo
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := opened.planning(nil, v1alpha1.Source{Offline: true})
+	c, err := opened.planning(ctx, nil, v1alpha1.Source{Offline: true})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -152,7 +152,7 @@ func (a *App) Images(ctx context.Context, r Request, o Observer, archs []string)
 	if err != nil {
 		return nil, err
 	}
-	clusters, err := u.onArchs(confs[0], store, sel.Archs)
+	clusters, err := u.onArchs(ctx, confs[0], store, sel.Archs)
 	if err != nil {
 		return nil, err
 	}

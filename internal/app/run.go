@@ -207,7 +207,7 @@ func (w *work) reach(ctx context.Context, exclusive bool, src v1alpha1.Source) (
 			s.notice(unkept, err)
 		}
 	}
-	if s.cluster, err = w.planning(facts, src); err != nil {
+	if s.cluster, err = w.planning(ctx, facts, src); err != nil {
 		return nil, failed, err
 	}
 	s.cluster.Forced, s.cluster.Fenced, s.cluster.Replaced = w.Force, w.fenced(facts), w.replaced(facts)
@@ -233,14 +233,30 @@ func (w *work) reach(ctx context.Context, exclusive bool, src v1alpha1.Source) (
 const unkept = "warning: the facts of the hosts cannot be kept for a later build: %v"
 
 // planning puts the cluster together, with the store that all clusters share.
-func (s *session) planning(facts map[string]*runner.Facts, src v1alpha1.Source) (*cluster.Cluster, error) {
+func (s *session) planning(ctx context.Context, facts map[string]*runner.Facts, src v1alpha1.Source) (*cluster.Cluster, error) {
 	store, err := openStore(filepath.Dir(s.dir), src)
 	if err != nil {
 		return nil, err
 	}
 	c := cluster.New(s.config, s.dir, store, facts)
 	c.Kubexm = s.app.Version
-	return c, nil
+	if src.Offline {
+		return c, nil
+	}
+	return c, fetchCharts(ctx, c)
+}
+
+// fetchCharts fetches the charts of addons: what is planned follows from them.
+func fetchCharts(ctx context.Context, c *cluster.Cluster) error {
+	for _, a := range c.Charts() {
+		if err := c.Err(); err != nil {
+			return err
+		}
+		if _, err := c.Store.Fetch(ctx, a, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // observe looks at the control plane of a cluster that runs.

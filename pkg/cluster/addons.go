@@ -17,6 +17,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/chart"
 	"github.com/kubexm/kubexm/pkg/kube"
+	"github.com/kubexm/kubexm/pkg/resource"
 )
 
 // Manifests are software of the user's that is installed in the cluster: an addon, or a part of one.
@@ -68,7 +69,11 @@ func (c *Cluster) rendered(a v1alpha1.Addon, like Manifests) (all []Manifests) {
 		r.Values = append(r.Values, values)
 	}
 	r.Values = append(r.Values, a.Values)
-	rendered, err := chart.Render(context.Background(), a.Chart, r)
+	file, err := c.chartFile(a)
+	var rendered *chart.Rendered
+	if err == nil {
+		rendered, err = chart.Render(context.Background(), file, r)
+	}
 	if err == nil && len(rendered.Objects) == 0 {
 		err = fmt.Errorf("chart %s renders nothing with these values", a.Chart)
 	}
@@ -89,6 +94,34 @@ func (c *Cluster) rendered(a v1alpha1.Addon, like Manifests) (all []Manifests) {
 		all = append(all, one)
 	}
 	return all
+}
+
+// Charts are those of addons that come from repositories. They must be in the store before Addons is called.
+func (c *Cluster) Charts() (all []resource.Artifact) {
+	for _, a := range c.Spec.Addons {
+		if a.Repository != "" {
+			all = append(all, c.chartOf(a))
+		}
+	}
+	return all
+}
+
+func (c *Cluster) chartOf(a v1alpha1.Addon) resource.Artifact {
+	artifact, err := resource.NewChart(a.Repository, a.Chart, a.Version, "amd64") // it is the same for all
+	c.Check(err)
+	return artifact
+}
+
+// chartFile is where the chart of an addon is on the control machine.
+func (c *Cluster) chartFile(a v1alpha1.Addon) (string, error) {
+	if a.Repository == "" {
+		return a.Chart, nil
+	}
+	files, err := c.Store.Programs(context.Background(), c.chartOf(a))
+	if err != nil {
+		return "", err
+	}
+	return files[0].Path, nil
 }
 
 // manifests reads a file, or those in a directory.

@@ -352,6 +352,9 @@ func Needs(clusters ...*Cluster) (all []resource.Item) {
 		}
 	}
 	for _, c := range clusters {
+		for _, a := range c.Charts() {
+			add(resource.Item{Artifact: a})
+		}
 		for _, h := range c.Hosts(v1alpha1.RoleMaster, v1alpha1.RoleWorker, v1alpha1.RoleEtcd, v1alpha1.RoleRegistry) {
 			for _, name := range c.Components(h) {
 				add(resource.Item{Artifact: c.Artifact(name, h)})

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -39,12 +40,18 @@ func (k *checker) checkAddons() {
 
 // checkContent checks that an addon has what its type needs, and nothing of the other.
 func (k *checker) checkContent(at string, a v1alpha1.Addon) {
-	manifests, chart := len(a.Files) > 0 || strings.TrimSpace(a.Inline) != "", a.Chart != "" || a.ValuesFiles != nil || a.Values != nil
+	manifests, chart := len(a.Files) > 0 || strings.TrimSpace(a.Inline) != "", a.Chart+a.Repository+a.Version != "" || a.ValuesFiles != nil || a.Values != nil
 	switch {
 	case a.Type == v1alpha1.AddonHelm && manifests:
 		k.fail(at, a.Name, "has manifests, and is a chart: make two addons of it")
 	case a.Type == v1alpha1.AddonHelm && a.Chart == "":
 		k.fail(at+".chart", a.Chart, "is missing")
+	case strings.HasPrefix(a.Chart, "oci://"), strings.HasPrefix(a.Repository, "oci://"):
+		k.fail(at+".chart", a.Chart, "cannot be fetched from a registry of images yet: fetch it with 'helm pull', and name the file")
+	case a.Repository == "" && a.Version != "":
+		k.fail(at+".version", a.Version, "is only for charts of a repository: that of a file is in it")
+	case a.Repository != "":
+		k.checkRepository(at, a)
 	case a.Type != v1alpha1.AddonHelm && chart:
 		k.fail(at+".type", a.Type, "must be helm where there is a chart")
 	case a.Type != v1alpha1.AddonHelm && !manifests:
@@ -54,5 +61,17 @@ func (k *checker) checkContent(at string, a v1alpha1.Addon) {
 		if _, err := name.ParseReference(image); err != nil {
 			k.fail(fmt.Sprintf("%s.images[%d]", at, i), image, "is no reference of an image")
 		}
+	}
+}
+
+func (k *checker) checkRepository(at string, a v1alpha1.Addon) {
+	if u, err := url.Parse(a.Repository); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+		k.fail(at+".repository", a.Repository, "must be a URL, like https://charts.example.com")
+	}
+	if strings.ContainsAny(a.Chart, "/\\") {
+		k.fail(at+".chart", a.Chart, "must be the chart's name in the repository")
+	}
+	if a.Version == "" {
+		k.fail(at+".version", a.Version, "is missing")
 	}
 }

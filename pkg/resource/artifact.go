@@ -80,8 +80,13 @@ func New(component, version, arch string) (Artifact, error) {
 	return a, nil
 }
 
-// String returns "etcd 3.6.14 amd64".
-func (a Artifact) String() string { return a.Component + " " + a.Version + " " + a.Arch }
+// String returns "etcd 3.6.14 amd64"; of a chart "chart https://example.com/charts/web 1.2.0".
+func (a Artifact) String() string {
+	if c, ok := chartOf(a.Component); ok {
+		return "chart " + c.Base + strings.TrimSuffix(c.File, "-{version}.tgz") + " " + a.Version
+	}
+	return a.Component + " " + a.Version + " " + a.Arch
+}
 
 // Names are the names on a machine of the programs of the artifact, or path.Match patterns of these.
 func (a Artifact) Names() ([]string, error) {
@@ -113,6 +118,9 @@ func (a Artifact) member(name string) string {
 }
 
 func find(name string) (Component, error) {
+	if c, ok := chartOf(name); ok {
+		return c, nil
+	}
 	all := Components()
 	i := slices.IndexFunc(all, func(c Component) bool { return c.Name == name })
 	if i >= 0 {

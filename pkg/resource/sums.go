@@ -16,8 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/util/fault"
@@ -164,7 +162,7 @@ func (s *Store) askAt(ctx context.Context, at source.Place, replaceable bool, as
 	return err
 }
 
-// text reads the small text at a URL.
+// text reads the text at a URL: a line, or the index of a repository.
 func (s *Store) text(ctx context.Context, at string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.retry.Stall, source.ErrStalled)
 	defer cancel()
@@ -173,7 +171,7 @@ func (s *Store) text(ctx context.Context, at string) (string, error) {
 		return "", err
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
 	if err != nil {
 		return "", fmt.Errorf("GET %s: %w", source.Redacted(at), source.Cause(ctx, err))
 	}
@@ -200,21 +198,8 @@ func parseSum(text, file string) string {
 			return strings.ToLower(sum)
 		}
 	}
-	var repository struct { // of Helm charts
-		Entries map[string][]struct {
-			Digest string
-			URLs   []string
-		}
-	}
-	_ = yaml.Unmarshal([]byte(text), &repository) // what is no YAML has no entries
-	for _, versions := range repository.Entries {
-		for _, v := range versions {
-			if slices.ContainsFunc(v.URLs, func(url string) bool { return path.Base(url) == file }) && isSum(v.Digest) {
-				return strings.ToLower(v.Digest)
-			}
-		}
-	}
-	return ""
+	sum, _ := parseIndex(text).find(file)
+	return sum
 }
 
 func isSum(text string) bool {

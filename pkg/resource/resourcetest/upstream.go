@@ -45,7 +45,8 @@ func (u *Upstream) Sources() map[string]string {
 	return map[string]string{
 		"https://dl.k8s.io/": u.URL + "/dl.k8s.io/", "https://github.com/": u.URL + "/github.com/", "https://api.github.com/": u.URL + "/api.github.com/",
 		"https://raw.githubusercontent.com/": u.URL + "/raw.githubusercontent.com/", "https://helm.cilium.io/": u.URL + "/helm.cilium.io/",
-		"registry.k8s.io": u.URL + "/registry.k8s.io", "ghcr.io": u.URL + "/ghcr.io", "docker.io": u.URL + "/docker.io", "quay.io": u.URL + "/quay.io",
+		"https://charts.example.com/": u.URL + "/charts.example.com/",
+		"registry.k8s.io":             u.URL + "/registry.k8s.io", "ghcr.io": u.URL + "/ghcr.io", "docker.io": u.URL + "/docker.io", "quay.io": u.URL + "/quay.io",
 		"http://deb.debian.org/": u.URL + "/deb.debian.org/",
 	}
 }
@@ -115,6 +116,10 @@ func published(file string) []byte {
 	case strings.HasPrefix(name, "cilium-"):
 		version := strings.TrimSuffix(strings.TrimPrefix(name, "cilium-"), ".tgz")
 		return packed([]string{"cilium/Chart.yaml", "cilium/templates/all.yaml"}, []string{"{apiVersion: v2, name: cilium, version: " + version + "}", agent})
+	case strings.HasPrefix(name, "shop-"):
+		return packed([]string{"shop/Chart.yaml", "shop/templates/web.yaml"}, []string{"{apiVersion: v2, name: shop, version: " + strings.TrimSuffix(strings.TrimPrefix(name, "shop-"), ".tgz") + "}", shop})
+	case file == "/charts.example.com/index.yaml":
+		return fmt.Appendf(nil, "entries: {shop: [{version: v1.2.0, digest: %x, urls: [files/shop-v1.2.0.tgz]}]}", sha256.Sum256(published("/shop-v1.2.0.tgz")))
 	case file == "/helm.cilium.io/index.yaml":
 		text := "entries:\n  cilium:\n"
 		for _, v := range []string{"1.20.2", "3.99.0", "3.99.1"} {
@@ -127,6 +132,15 @@ func published(file string) []byte {
 	}
 	return []byte("program " + file)
 }
+
+// shop is what a chart of somebody's renders.
+const shop = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: {{ .Release.Name }}}
+spec:
+  selector: {matchLabels: {app: web}}
+  template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, image: "ghcr.io/example/sold:{{ .Chart.Version }}"}]}}
+`
 
 // agent is what Cilium's chart renders.
 const agent = `apiVersion: apps/v1

@@ -119,8 +119,12 @@ type Addon struct {
 	Files []string `json:"files,omitempty" content:"file"`
 	// The manifests themselves.
 	Inline string `json:"inline,omitempty"`
-	// For type helm: the chart on the control machine, a directory or an archive.
+	// For type helm: the chart on the control machine, a directory or an archive; with repository its name there.
 	Chart string `json:"chart,omitempty" content:"file"`
+	// URL of the Helm repository that has the chart, like https://charts.example.com. The control machine fetches it from there.
+	Repository string `json:"repository,omitempty"`
+	// Version of the chart in the repository, as that has it.
+	Version string `json:"version,omitempty"`
 	// Files with values of the chart, each over those before it.
 	ValuesFiles []string `json:"valuesFiles,omitempty" content:"file"`
 	// Values of the chart, over those of valuesFiles.
