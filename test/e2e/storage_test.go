@@ -16,7 +16,7 @@ import (
 )
 
 // TestStorage has a cluster with volumes in directories of nodes: what a pod of a StatefulSet has written is there when its node has lost power, and gone when its claim is. It also
-// has manifests of the user's, which are applied, kept, and taken away again.
+// has manifests and a chart of the user's, which are applied, kept, and taken away again.
 func TestStorage(t *testing.T) {
 	provideFor(t, "", find(t, "local-path"))
 	the.resize(t, 2)
@@ -24,6 +24,10 @@ func TestStorage(t *testing.T) {
 		set("addons", []any{map[string]any{"name": "shop", "namespace": "shop", "inline": shop}}))
 	c.also = func() {
 		c.addon(t)
+		charts := repository(t)
+		c.change(t, set("addons", []any{chartAddon(charts, "v1.0.0")}))
+		c.run(t, "apply", "--yes").ok(t)
+		c.chart(t, charts)
 		client, node := c.client(t), the.nodes[1]
 		writes := func(lines int) string {
 			t.Helper()

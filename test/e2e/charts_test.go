@@ -1,0 +1,125 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// warehouse is what a chart of two versions renders: a Deployment, and jobs before and after it.
+const warehouse = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: {{ .Release.Name }}, labels: {version: {{ .Chart.Version }}}}
+spec:
+  replicas: {{ .Values.replicas }}
+  selector: {matchLabels: {app: store}}
+  template:
+    metadata: {labels: {app: store}}
+    spec:
+      tolerations: [{operator: Exists}]
+      terminationGracePeriodSeconds: 1
+      containers: [{name: store, image: "busybox:1.37.0", imagePullPolicy: Never, command: [/bin/sh, -c, exec sleep infinity]}]
+{{- range $when := list "before" "after" }}
+---
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: {{ $when }}
+  annotations: {helm.sh/hook: "{{ if eq $when "before" }}pre{{ else }}post{{ end }}-install,{{ if eq $when "before" }}pre{{ else }}post{{ end }}-upgrade"}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      tolerations: [{operator: Exists}]
+      containers: [{name: job, image: "busybox:1.37.0", imagePullPolicy: Never, command: [/bin/sh, -c, "echo {{ $.Chart.Version }}"]}]
+{{- end }}
+`
+
+// repository serves a Helm repository with that chart.
+func repository(t *testing.T) string {
+	t.Helper()
+	files, index := map[string][]byte{}, "entries:\n  store:\n"
+	for _, version := range []string{"v1.0.0", "v1.1.0"} {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		archive := tar.NewWriter(z)
+		for name, text := range map[string]string{"store/Chart.yaml": "{apiVersion: v2, name: store, version: " + version + "}", "store/values.yaml": "replicas: 1", "store/templates/all.yaml": warehouse} {
+			must(t, archive.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text))}))
+			must(t, second(archive.Write([]byte(text))))
+		}
+		must(t, archive.Close())
+		must(t, z.Close())
+		files["/charts/store-"+version+".tgz"] = b.Bytes()
+		index += fmt.Sprintf("  - {version: %s, digest: %x, urls: [charts/store-%s.tgz]}\n", version, sha256.Sum256(b.Bytes()), version)
+	}
+	files["/index.yaml"] = []byte(index)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, ok := files[r.URL.Path]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = w.Write(text)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func chartAddon(repository, version string) map[string]any {
+	return map[string]any{
+		"name": "store", "namespace": "store", "type": "helm", "repository": repository, "chart": "store", "version": version, "values": map[string]any{"replicas": 2},
+	}
+}
+
+// chart wants a chart's objects, with the jobs before and after them, and those of another version in their place.
+func (c *cluster) chart(t *testing.T, repository string) {
+	t.Helper()
+	client := c.client(t)
+	runs := func(version string) (jobs []batchv1.Job) {
+		t.Helper()
+		is, err := client.AppsV1().Deployments("store").Get(t.Context(), "store", metav1.GetOptions{})
+		must(t, err)
+		if is.Status.ReadyReplicas != 2 || is.Labels["version"] != version {
+			t.Errorf("%d pods of the chart are ready, of %s", is.Status.ReadyReplicas, is.Labels["version"])
+		}
+		for _, name := range []string{"before", "after"} {
+			job, err := client.BatchV1().Jobs("store").Get(t.Context(), name, metav1.GetOptions{})
+			must(t, err)
+			if said := strings.Join(job.Spec.Template.Spec.Containers[0].Command, " "); job.Status.Succeeded != 1 || !strings.HasSuffix(said, version) {
+				t.Errorf("job %s: %d pods have succeeded, with %s", name, job.Status.Succeeded, said)
+			}
+			jobs = append(jobs, *job)
+		}
+		return jobs
+	}
+	first := runs("v1.0.0")
+	if end := first[0].Status.CompletionTime; !end.Before(&first[1].CreationTimestamp) && !end.Equal(&first[1].CreationTimestamp) {
+		t.Errorf("the hook of before ended at %v, that of after began at %v", end, first[1].CreationTimestamp)
+	}
+	c.unchanged(t)
+	c.change(t, set("addons", []any{chartAddon(repository, "v1.1.0")}))
+	c.run(t, "apply", "--yes").ok(t)
+	for i, job := range runs("v1.1.0") {
+		if job.UID == first[i].UID {
+			t.Errorf("job %s has not run again", job.Name)
+		}
+	}
+	c.unchanged(t)
+	c.change(t, set("addons", []any{}))
+	c.run(t, "apply", "--yes").ok(t)
+	if _, err := client.CoreV1().Namespaces().Get(t.Context(), "store", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("namespace of the chart: %v", err)
+	}
+}
