@@ -24,7 +24,7 @@ var gates = []gate{
 		from: "v1.35.0", path: "spec.kubernetes.proxyMode", warning: true, value: proxyMode(v1alpha1.ProxyIPVS),
 		msg: "ipvs is deprecated since Kubernetes 1.35; nftables takes its place",
 	},
-	{path: "spec.kubernetes.proxyMode", value: proxyNone, msg: "only the plugin cilium replaces kube-proxy"},
+	{path: "spec.kubernetes.proxyMode", value: proxyNone, msg: "this network plugin does not replace kube-proxy"},
 }
 
 // ofPlugins are the gates of the plugins that a cluster has.
@@ -57,7 +57,7 @@ func proxyMode(mode string) func(*v1alpha1.Spec) (string, bool) {
 }
 
 func proxyNone(s *v1alpha1.Spec) (string, bool) {
-	return s.Kubernetes.ProxyMode, s.Kubernetes.ProxyMode == v1alpha1.ProxyNone && s.Network.Plugin != v1alpha1.PluginCilium
+	return s.Kubernetes.ProxyMode, s.Kubernetes.ProxyMode == v1alpha1.ProxyNone && !plugin.NetworkOf(s).Services
 }
 
 func (k *checker) checkGates() {

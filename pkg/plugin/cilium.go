@@ -43,6 +43,7 @@ var cilium = Network{
 	Ready: `{apiVersion: apps/v1, kind: DaemonSet, metadata: {namespace: kube-system, name: cilium}}
 ---
 {apiVersion: apps/v1, kind: Deployment, metadata: {namespace: kube-system, name: cilium-operator}}`,
+	Services: true,
 	// See github.com/cilium/cilium/blob/main/pkg/datapath/loader/base.go. It also forbids BPF to ordinary users, which nobody can allow again before the next boot.
 	Sysctl: map[string]string{"net.ipv4.conf.all.rp_filter": "0", "net.ipv4.fib_multipath_use_neigh": "1", "kernel.timer_migration": "0"},
 	Kernel: func(s *v1alpha1.Spec) []string {

@@ -154,6 +154,7 @@ type Network struct {
 	Ready     string                        // the workload that is rolled out when it runs
 	Conf      string                        // file with its configuration for the runtime, where it asks the API server to end a pod; empty: it asks nobody
 	Kernel    func(*v1alpha1.Spec) []string // features that it needs, see runner.Facts
+	Services  bool                          // it can lead to Services in the place of kube-proxy
 	Sysctl    map[string]string             // parameters of the kernel that it sets on nodes, to be put back one day
 }
 
