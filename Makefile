@@ -87,8 +87,8 @@ e2e-system: deps ## real clusters whose operating systems are upgraded, and whos
 	E2E_SYSTEM=$(ROW) $(GO) test -tags e2e -count=1 -timeout 90m -v -run '^TestSystem$$' ./test/e2e
 
 .PHONY: e2e-networks
-e2e-networks: deps ## real clusters with other network plugins than flannel, from nothing and back (NETWORK=NAME: only calico, cilium, or cilium-alone, which has no kube-proxy; ROW=N: another row than 1)
-	E2E_NETWORK=$(NETWORK) E2E_ROW=$(ROW) $(GO) test -tags e2e -count=1 -timeout 90m -v -run '^TestNetworks$$' ./test/e2e
+e2e-networks: deps ## real clusters with other network plugins than flannel, from nothing and back (NETWORK=NAME: only calico, cilium, or cilium-alone, which has no kube-proxy; ROW=N: another row than 1; OFFLINE=1: from a bundle, with the cable cut)
+	E2E_NETWORK=$(NETWORK) E2E_ROW=$(ROW) $(GO) test -tags e2e -count=1 -timeout 90m -v -run '^TestNetworks$(if $(OFFLINE),Offline)$$' ./test/e2e
 
 .PHONY: e2e
 e2e: deps ## real clusters on machines of this machine's own making; needs root (E2E=REGEXP: only some parts)

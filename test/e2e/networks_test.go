@@ -18,51 +18,72 @@ import (
 	"github.com/kubexm/kubexm/test/testbed"
 )
 
+// network is one that pods may have, other than flannel's.
+type network struct {
+	name    string
+	plugin  string
+	mode    string         // of kube-proxy; empty: the default
+	section map[string]any // of the configuration
+	change  map[string]any // of that, on a cluster that runs
+}
+
+var networks = []network{
+	{"calico", "calico", "", map[string]any{}, map[string]any{"encapsulation": "VXLAN"}},
+	{"cilium", "cilium", "", values(nil), values(hubble)},
+	{"cilium-alone", "cilium", "none", values(nil), values(hubble)},
+}
+
+// edits choose the network.
+func (n network) edits() []edit {
+	all := []edit{impatient, set("network", map[string]any{"plugin": n.plugin, n.plugin: n.section})}
+	if n.mode != "" {
+		all = append(all, set("kubernetes.proxyMode", n.mode))
+	}
+	return all
+}
+
+// eachNetwork tests all networks, or the one that E2E_NETWORK=NAME chooses.
+func eachNetwork(t *testing.T, row int, test func(t *testing.T, n network)) {
+	for _, n := range networks {
+		if only := os.Getenv("E2E_NETWORK"); only == "" || only == n.name {
+			t.Run(fmt.Sprint(n.name, " row", row), func(t *testing.T) {
+				provideFor(t, "", find(t, n.plugin))
+				test(t, n)
+			})
+		}
+	}
+}
+
 // TestNetworks makes clusters whose pods have other networks than flannel's, from nothing and back to nothing: network policies hold, packets are as large as
-// interfaces or routes of pods promise, and what can be changed is while pods ask each other. E2E_NETWORK=NAME chooses one, E2E_ROW=ROW another row than 1.
+// interfaces or routes of pods promise, and what can be changed is while pods ask each other. E2E_ROW=ROW chooses another row than 1.
 func TestNetworks(t *testing.T) {
 	row, err := strconv.Atoi(cmp.Or(os.Getenv("E2E_ROW"), "1"))
 	must(t, err)
-	for _, n := range []struct {
-		name    string
-		plugin  string
-		mode    string         // of kube-proxy; empty: the default
-		section map[string]any // of the configuration
-		change  map[string]any // of that, on a cluster that runs
-	}{
-		{"calico", "calico", "", map[string]any{}, map[string]any{"encapsulation": "VXLAN"}},
-		{"cilium", "cilium", "", values(nil), values(hubble)},
-		{"cilium-alone", "cilium", "none", values(nil), values(hubble)},
-	} {
-		if only := os.Getenv("E2E_NETWORK"); only != "" && only != n.name {
-			continue
+	eachNetwork(t, row, func(t *testing.T, n network) {
+		the.resize(t, testbed.Rows[row-1].Nodes()+1) // two workers
+		c := newCluster(t, row, where{}, n.edits()...)
+		c.also = func() {
+			p, err := smoke.New(c.kubeconfig(), t.Logf)
+			must(t, err)
+			must(t, p.Policies(t.Context()))
+			asks := c.ask(t, c.serve(t), 2)
+			c.packets(t)
+			c.change(t, set("network."+n.plugin, n.change))
+			changed := c.run(t, "apply", "--yes", "-o", "json").ok(t)
+			if changed.result.Summary.Changed == 0 {
+				t.Error("nothing was changed")
+			}
+			t.Logf("changed %v in %.0f s: %s", n.change, changed.took.Seconds(), asks(t))
+			c.packets(t)
+			must(t, c.client(t).AppsV1().Deployments("default").Delete(t.Context(), "guests", metav1.DeleteOptions{}))
 		}
-		t.Run(fmt.Sprint(n.name, " row", row), func(t *testing.T) {
-			provideFor(t, "", find(t, n.plugin))
-			the.resize(t, testbed.Rows[row-1].Nodes()+1) // two workers
-			edits := []edit{impatient, set("network", map[string]any{"plugin": n.plugin, n.plugin: n.section})}
-			if n.mode != "" {
-				edits = append(edits, set("kubernetes.proxyMode", n.mode))
-			}
-			c := newCluster(t, row, where{}, edits...)
-			c.also = func() {
-				p, err := smoke.New(c.kubeconfig(), t.Logf)
-				must(t, err)
-				must(t, p.Policies(t.Context()))
-				asks := c.ask(t, c.serve(t), 2)
-				c.packets(t)
-				c.change(t, set("network."+n.plugin, n.change))
-				changed := c.run(t, "apply", "--yes", "-o", "json").ok(t)
-				if changed.result.Summary.Changed == 0 {
-					t.Error("nothing was changed")
-				}
-				t.Logf("changed %v in %.0f s: %s", n.change, changed.took.Seconds(), asks(t))
-				c.packets(t)
-				must(t, c.client(t).AppsV1().Deployments("default").Delete(t.Context(), "guests", metav1.DeleteOptions{}))
-			}
-			cycle(t, c)
-		})
-	}
+		cycle(t, c)
+	})
+}
+
+// TestNetworksOffline makes them from bundles, with the cable cut.
+func TestNetworksOffline(t *testing.T) {
+	eachNetwork(t, 1, func(t *testing.T, n network) { offline(t, 1, n.name, n.edits()...) })
 }
 
 // hubble has no certificates: the program that makes them is not to be had here.
