@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path"
@@ -115,12 +114,11 @@ func addOwn(b *build.Builder, table []build.Component, images []Image) ([]Image,
 		}
 		images = append(images, image)
 	}
-	for _, add := range []func(*build.Builder, []build.Component, []Image) ([]Image, error){addCalico, addCilium, addLocalPath} {
-		var err error
-		if images, err = add(b, table, images); err != nil {
-			return nil, err
-		}
+	more, err := optional(b, table)
+	if err != nil {
+		return nil, err
 	}
+	images = append(images, more...)
 	nothing := map[string]map[string]string{}
 	for arch := range images[0].Files {
 		nothing[arch] = nil
@@ -135,103 +133,6 @@ func addOwn(b *build.Builder, table []build.Component, images []Image) ([]Image,
 // published is the reference of an image that a plugin takes from upstream.
 func published(part plugin.Component) string {
 	return strings.ReplaceAll(part.Image, "{version}", strings.TrimPrefix(part.Version, "v"))
-}
-
-// addLocalPath adds the provisioner of volumes, where it was built, and the image of its helpers, for which Debian's shell does.
-func addLocalPath(b *build.Builder, table []build.Component, images []Image) ([]Image, error) {
-	const component, program = "local-path", "local-path-provisioner"
-	c, err := build.Find(table, component)
-	if err != nil {
-		return nil, err
-	}
-	if _, built := b.Built(c); !built {
-		return images, nil
-	}
-	image := Image{Ref: "docker.io/rancher/" + program + ":" + c.Version, Entrypoint: "/usr/bin/" + program, Tools: true}
-	err = image.add(b, table, component, "/usr/bin", program)
-	helper := Image{Ref: published(plugin.Storages()[0].Parts[1]), Entrypoint: "/bin/sh", Tools: true, Files: map[string]map[string]string{b.Arch: nil}}
-	return append(images, image, helper), err
-}
-
-// addCalico adds Calico's images, where it was built.
-func addCalico(b *build.Builder, table []build.Component, images []Image) ([]Image, error) {
-	const component = "calico"
-	c, err := build.Find(table, component)
-	if err != nil {
-		return nil, err
-	}
-	if _, built := b.Built(c); !built {
-		return images, nil
-	}
-	bin, err := find(b, table, component)
-	if err != nil {
-		return nil, err
-	}
-	image := func(name, entrypoint string, files map[string]string) {
-		images = append(images, Image{
-			Ref: "docker.io/calico/" + name + ":" + c.Version, Entrypoint: entrypoint, Tools: true, Files: map[string]map[string]string{b.Arch: files},
-			Env: []string{"FELIX_DebugSkipCTLBCleanup=true"}, // it is built without C, and so without what loads programs of BPF
-		})
-	}
-	program := func(name string) string { return filepath.Join(bin, name) }
-	node, system := map[string]string{"/usr/bin/calico-node": program("calico-node")}, program("filesystem")
-	err = filepath.WalkDir(system, func(file string, e fs.DirEntry, err error) error {
-		if err == nil && !e.IsDir() { // /sbin is a link
-			node[strings.Replace(strings.TrimPrefix(file, system), "/sbin/", "/usr/sbin/", 1)] = file
-		}
-		return err
-	})
-	image("node", "/usr/sbin/start_runit", node)
-	image("cni", "/opt/cni/bin/install", map[string]string{
-		"/opt/cni/bin/install": program("install"), "/opt/cni/bin/calico": program("calico"), "/opt/cni/bin/calico-ipam": program("calico"),
-	})
-	image("kube-controllers", "/usr/bin/kube-controllers", map[string]string{
-		"/usr/bin/kube-controllers": program("kube-controllers"), "/usr/bin/check-status": program("check-status"),
-		"/status/felix.cfg": program("filesystem/etc/calico/felix.cfg"), // for the directory, in which it writes
-	})
-	image("typha", "/usr/bin/calico-typha", map[string]string{"/usr/bin/calico-typha": program("calico-typha")})
-	return images, err
-}
-
-// addCilium adds Cilium's images, where it was built.
-func addCilium(b *build.Builder, table []build.Component, images []Image) ([]Image, error) {
-	const component = "cilium"
-	c, err := build.Find(table, component)
-	if err != nil {
-		return nil, err
-	}
-	if _, built := b.Built(c); !built {
-		return images, nil
-	}
-	bin, err := find(b, table, component)
-	if err != nil {
-		return nil, err
-	}
-	agent, sources := map[string]string{}, filepath.Join(bin, "bpf")
-	for name := range c.Programs {
-		agent["/usr/bin/"+name] = filepath.Join(bin, name)
-	}
-	agent["/opt/cni/bin/cilium-cni"] = agent["/usr/bin/cilium-cni"]
-	plugins, err := find(b, table, "cni-plugins")
-	if err != nil {
-		return nil, err
-	}
-	agent["/cni/loopback"] = filepath.Join(plugins, "loopback")
-	for _, script := range []string{"install-plugin.sh", "cni-uninstall.sh", "init-container.sh"} {
-		agent["/"+script] = filepath.Join(bin, script)
-	}
-	err = filepath.WalkDir(sources, func(file string, e fs.DirEntry, err error) error {
-		if err == nil && !e.IsDir() {
-			agent["/var/lib/cilium/bpf"+strings.TrimPrefix(file, sources)] = file
-		}
-		return err
-	})
-	operator := map[string]string{"/usr/bin/cilium-operator-generic": filepath.Join(bin, "cilium-operator-generic")}
-	delete(agent, "/usr/bin/cilium-operator-generic")
-	image := func(name, entrypoint string, compiler bool, files map[string]string) Image {
-		return Image{Ref: "quay.io/cilium/" + name + ":" + c.Version, Entrypoint: entrypoint, Tools: true, Compiler: compiler, Files: map[string]map[string]string{b.Arch: files}}
-	}
-	return append(images, image("cilium", "/usr/bin/cilium-dbg", true, agent), image("operator-generic", "/usr/bin/cilium-operator-generic", false, operator)), err
 }
 
 // Probe is the image with which clusters are tried out. The component must have been built.
