@@ -17,6 +17,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/chart"
 	"github.com/kubexm/kubexm/pkg/kube"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/resource"
 )
 
@@ -61,6 +62,9 @@ func (c *Cluster) readAddons() (all []Manifests) {
 // rendered are the parts of an addon that is a chart: its hooks of before the installation, the rest, and the hooks of after it.
 func (c *Cluster) rendered(a v1alpha1.Addon, like Manifests) (all []Manifests) {
 	r := chart.Release{Name: a.Name, Namespace: cmp.Or(a.Namespace, "default"), Kubernetes: c.Spec.Kubernetes.Version}
+	if known, ok := plugin.KnownChart(a); ok {
+		r.Values = append(r.Values, known.Values)
+	}
 	for _, file := range a.ValuesFiles {
 		values, err := chart.ReadValues(file)
 		if err != nil {

@@ -49,6 +49,10 @@ func Default(c *v1alpha1.Cluster) {
 	}
 	for i := range s.Addons {
 		a := &s.Addons[i]
+		if c, ok := plugin.KnownChart(*a); ok {
+			a.Type, a.Chart, a.Repository = v1alpha1.AddonHelm, c.Name, c.Repository
+			a.Version, a.Namespace = cmp.Or(a.Version, c.Version), cmp.Or(a.Namespace, c.Namespace)
+		}
 		a.Chart = expandHome(a.Chart)
 		for _, files := range [][]string{a.Files, a.ValuesFiles} {
 			for i, f := range files {

@@ -7,11 +7,13 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -122,4 +124,29 @@ func (c *cluster) chart(t *testing.T, repository string) {
 	if _, err := client.CoreV1().Namespaces().Get(t.Context(), "store", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("namespace of the chart: %v", err)
 	}
+}
+
+// metrics wants an addon that is known by its name to work: what nodes and pods use is told.
+func (c *cluster) metrics(t *testing.T) {
+	t.Helper()
+	c.change(t, set("addons", []any{map[string]any{"name": "metrics-server"}}))
+	c.run(t, "apply", "--yes").ok(t)
+	c.unchanged(t)
+	client := c.client(t)
+	for _, what := range []string{"nodes", "namespaces/kube-system/pods"} {
+		var list struct{ Items []struct{ Metadata metav1.ObjectMeta } }
+		for begin := time.Now(); len(list.Items) < 2; time.Sleep(time.Second) {
+			text, err := client.CoreV1().RESTClient().Get().AbsPath("/apis/metrics.k8s.io/v1beta1/" + what).DoRaw(t.Context())
+			if err == nil {
+				must(t, json.Unmarshal(text, &list))
+			}
+			if time.Since(begin) > 2*time.Minute {
+				t.Fatalf("what %s use is not told: %s, %v", what, text, err)
+			}
+		}
+		t.Logf("what %d of %s use is told", len(list.Items), what)
+	}
+	c.change(t, set("addons", []any{}))
+	c.run(t, "apply", "--yes").ok(t)
+	c.unchanged(t)
 }

@@ -18,7 +18,7 @@ import (
 // TestStorage has a cluster with volumes in directories of nodes: what a pod of a StatefulSet has written is there when its node has lost power, and gone when its claim is. It also
 // has manifests and a chart of the user's, which are applied, kept, and taken away again.
 func TestStorage(t *testing.T) {
-	provideFor(t, "", find(t, "local-path"))
+	provideFor(t, "", find(t, "local-path"), find(t, "metrics-server"))
 	the.resize(t, 2)
 	c := newCluster(t, 1, where{}, impatient, set("storage", map[string]any{"localPath": map[string]any{"path": "/srv/volumes"}}),
 		set("addons", []any{map[string]any{"name": "shop", "namespace": "shop", "inline": shop}}))
@@ -28,6 +28,7 @@ func TestStorage(t *testing.T) {
 		c.change(t, set("addons", []any{chartAddon(charts, "v1.0.0")}))
 		c.run(t, "apply", "--yes").ok(t)
 		c.chart(t, charts)
+		c.metrics(t)
 		client, node := c.client(t), the.nodes[1]
 		writes := func(lines int) string {
 			t.Helper()

@@ -181,6 +181,22 @@ func publishCilium(c Component, p *publication) error {
 	return p.write(path.Join(repository, "index.yaml"), fmt.Sprintf("apiVersion: v1\nentries:\n  cilium:\n  - {apiVersion: v2, name: cilium, version: %s, digest: %s, urls: [%s]}\n", version, sum, file))
 }
 
+// publishMetricsServer publishes the chart that comes with the module: listed in its repository, and lying elsewhere.
+func publishMetricsServer(c Component, p *publication) error {
+	source, err := p.source(c)
+	if err != nil {
+		return err
+	}
+	const version = "3.13.1" // of its Chart.yaml
+	at := path.Join(release("kubernetes-sigs/metrics-server", "metrics-server-helm-chart-"+version), "metrics-server-"+version+".tgz")
+	sum, err := p.chart(filepath.Join(source, "charts", "metrics-server"), "metrics-server", at)
+	if err != nil {
+		return err
+	}
+	return p.write("kubernetes-sigs.github.io/metrics-server/index.yaml",
+		fmt.Sprintf("apiVersion: v1\nentries:\n  metrics-server:\n  - {apiVersion: v2, name: metrics-server, version: %s, digest: %s, urls: ['https://%s']}\n", version, sum, at))
+}
+
 // chart publishes a directory as a Helm chart, and returns its sum.
 func (p *publication) chart(dir, name, to string) (string, error) {
 	files := map[string]string{}

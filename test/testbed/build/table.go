@@ -125,6 +125,11 @@ func components() []Component {
 			},
 		},
 		{
+			Name: "metrics-server", set: "metrics-server", module: "sigs.k8s.io/metrics-server", extra: true, publish: publishMetricsServer,
+			flags:    "-X k8s.io/component-base/version.gitVersion={V}",
+			Programs: map[string]string{"metrics-server": "sigs.k8s.io/metrics-server/cmd/metrics-server"},
+		},
+		{
 			Name: "crictl", set: "cri-tools", module: "sigs.k8s.io/cri-tools", flags: "-X sigs.k8s.io/cri-tools/pkg/version.Version={V}",
 			Programs: map[string]string{"crictl": "sigs.k8s.io/cri-tools/cmd/crictl"}, publish: publishCrictl,
 		},

@@ -18,7 +18,7 @@ type built struct {
 
 // optional makes the images of those components that most clusters do without which were built.
 func optional(b *build.Builder, table []build.Component) (images []Image, err error) {
-	for component, of := range map[string]func(built) ([]Image, error){"calico": calico, "cilium": cilium, "local-path": localPath} {
+	for component, of := range map[string]func(built) ([]Image, error){"calico": calico, "cilium": cilium, "local-path": localPath, "metrics-server": metricsServer} {
 		o := built{arch: b.Arch}
 		if o.Component, err = build.Find(table, component); err != nil {
 			return nil, err
@@ -66,6 +66,11 @@ func localPath(b built) ([]Image, error) {
 	helper := b.image("", "/bin/sh", nil)
 	helper.Ref = published(plugin.Storages()[0].Parts[1])
 	return []Image{b.image("docker.io/rancher/"+program, "/usr/bin/"+program, map[string]string{"/usr/bin/" + program: b.program(program)}), helper}, nil
+}
+
+func metricsServer(b built) ([]Image, error) {
+	const run = "/metrics-server"
+	return []Image{b.image("registry.k8s.io/metrics-server/metrics-server", run, map[string]string{run: b.program("metrics-server")})}, nil
 }
 
 func calico(b built) ([]Image, error) {

@@ -109,7 +109,8 @@ const AddonHelm = "helm"
 
 // Addon is software of yours that is installed in the cluster when that works: manifests, or what a Helm chart renders.
 type Addon struct {
-	// Name of the addon: a DNS label. For a chart also the name of its release.
+	// Name of the addon: a DNS label. For a chart also the name of its release. Some addons are known and need no more than their
+	// name: metrics-server.
 	Name string `json:"name" jsonschema:"required"`
 	// What it is made of: manifests (yaml), or a Helm chart.
 	Type string `json:"type,omitempty" jsonschema:"default=yaml,enum=yaml,enum=helm"`
