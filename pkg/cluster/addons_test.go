@@ -60,3 +60,21 @@ func TestAddons(t *testing.T) {
 		t.Errorf("%v", bad.Err())
 	}
 }
+
+// TestKnownAddon makes an addon of a name alone, and leaves one of that name alone which has a source of its own.
+func TestKnownAddon(t *testing.T) {
+	c := clustertest.New(t, "  addons:\n  - {name: metrics-server, values: {replicas: 2}}\n", nil)
+	a := c.Spec.Addons[0]
+	if a.Type != v1alpha1.AddonHelm || a.Chart != "metrics-server" || a.Repository == "" || a.Version == "" || a.Namespace != "kube-system" {
+		t.Errorf("%+v", a)
+	}
+	if all := c.Charts(); len(all) != 1 || all[0].String() != "chart "+a.Repository+"/metrics-server "+a.Version {
+		t.Errorf("%v", all)
+	}
+	for _, own := range []string{"inline: '{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}'", "type: helm, chart: ./mine", "type: helm, chart: metrics-server, repository: https://example.com, version: 1.0.0"} {
+		c := clustertest.New(t, "  addons:\n  - {name: metrics-server, "+own+"}\n", nil)
+		if a := c.Spec.Addons[0]; a.Namespace != "" || strings.Contains(a.Repository, "kubernetes-sigs") {
+			t.Errorf("%s: %+v", own, a)
+		}
+	}
+}
