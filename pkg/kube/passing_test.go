@@ -348,6 +348,24 @@ func lostNodes(t *testing.T, workload string) {
 	})
 }
 
+// TestJobIsWaitedForToItsEnd is not content with a Job that has begun, unless it is to do nothing.
+func TestJobIsWaitedForToItsEnd(t *testing.T) {
+	server := kubetest.New()
+	server.OnWrite = func(obj *unstructured.Unstructured) {
+		if obj.GetKind() == "Job" {
+			obj.Object["status"] = map[string]any{"startTime": "2026-01-01T00:00:00Z", "active": int64(1)}
+		}
+	}
+	c, _ := inMemory(t, server)
+	for suspended, want := range map[string]string{"false": "Job default/j: Job in progress. success:0, active: 1, failed: 0", "true": ""} {
+		job := read(t, `{apiVersion: batch/v1, kind: Job, metadata: {name: j, namespace: default}, spec: {suspend: `+suspended+`}}`)
+		apply(t, c, job...)
+		if missing, err := c.NotReady(t.Context(), job...); missing != want || err != nil {
+			t.Errorf("suspended %s: %q, %v", suspended, missing, err)
+		}
+	}
+}
+
 func TestFailedJobIsNotWaitedFor(t *testing.T) {
 	server := kubetest.New()
 	server.OnWrite = func(obj *unstructured.Unstructured) {

@@ -28,7 +28,7 @@ const oneWatch = 30 * time.Second
 // what there is to say about it, and an error where waiting longer is no use.
 type verdict func(live *unstructured.Unstructured) (done bool, seen string, err error)
 
-// WaitReady waits until each object does what it is there for, by the rules of
+// WaitReady waits until each object does what it is there for, mostly by the rules of
 // kstatus: a Deployment, DaemonSet or StatefulSet is rolled out, a Job complete, a
 // CustomResourceDefinition established, a volume bound. It waits until ctx ends;
 // the error then says what was last seen of the object, its pods and its events.
@@ -55,8 +55,21 @@ func (c *Client) rolledOut(ctx context.Context) verdict {
 		if result.Status == status.FailedStatus && live.GetKind() == "Job" { // others, such as a Deployment that is late, may still come right
 			return false, "", errors.New(result.Message)
 		}
+		if live.GetKind() == "Job" {
+			return ended(live), result.Message, nil
+		}
 		return result.Status == status.CurrentStatus || c.withoutLost(ctx, live), result.Message, nil
 	}
+}
+
+// ended reports whether a Job is complete, or is to do nothing. For kstatus it is enough that it has begun.
+func ended(job *unstructured.Unstructured) bool {
+	suspended, _, _ := unstructured.NestedBool(job.Object, "spec", "suspend")
+	conditions, _, _ := unstructured.NestedSlice(job.Object, "status", "conditions")
+	return suspended || slices.ContainsFunc(conditions, func(c any) bool {
+		is, _ := c.(map[string]any)
+		return is["type"] == "Complete" && is["status"] == "True"
+	})
 }
 
 // withoutLost reports whether a DaemonSet or a Deployment is rolled out but for its pods on nodes whose
