@@ -219,9 +219,7 @@ func (u *use) onArchs(ctx context.Context, conf *v1alpha1.Cluster, store *resour
 			facts[h] = &runner.Facts{Arch: arch}
 		}
 		c := cluster.New(conf, filepath.Join(u.app.Workdir, conf.Metadata.Name), store, facts)
-		if err := fetchCharts(ctx, c); err != nil {
-			return nil, err
-		}
+		fetchCharts(ctx, c)
 		all = append(all, c)
 	}
 	return all, nil

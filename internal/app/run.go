@@ -240,23 +240,19 @@ func (s *session) planning(ctx context.Context, facts map[string]*runner.Facts, 
 	}
 	c := cluster.New(s.config, s.dir, store, facts)
 	c.Kubexm = s.app.Version
-	if src.Offline {
-		return c, nil
+	if !src.Offline {
+		fetchCharts(ctx, c)
 	}
-	return c, fetchCharts(ctx, c)
+	return c, nil
 }
 
-// fetchCharts fetches the charts of addons: what is planned follows from them.
-func fetchCharts(ctx context.Context, c *cluster.Cluster) error {
+// fetchCharts fetches the charts of addons: what is planned follows from them. Where they cannot be had, whoever needs them says so.
+func fetchCharts(ctx context.Context, c *cluster.Cluster) {
 	for _, a := range c.Charts() {
-		if err := c.Err(); err != nil {
-			return err
-		}
 		if _, err := c.Store.Fetch(ctx, a, nil); err != nil {
-			return err
+			c.Unfetched = errors.Join(c.Unfetched, err)
 		}
 	}
-	return nil
 }
 
 // observe looks at the control plane of a cluster that runs.

@@ -10,6 +10,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"text/template"
+	"time"
 
 	"helm.sh/helm/v4/pkg/chart/common"
 	commonutil "helm.sh/helm/v4/pkg/chart/common/util"
@@ -19,6 +21,7 @@ import (
 	"helm.sh/helm/v4/pkg/engine"
 	release "helm.sh/helm/v4/pkg/release/v1"
 	releaseutil "helm.sh/helm/v4/pkg/release/v1/util"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
@@ -31,21 +34,23 @@ type Release struct {
 	Values     []map[string]any // each over those before it, and all over those of the chart
 }
 
-// Rendered are the manifests of a release, as YAML documents.
-type Rendered struct {
-	Before  []byte // Helm's hooks of before an installation or upgrade, by weight
-	Objects []byte // definitions first
-	After   []byte // Helm's hooks of after it, by weight; those of deletions, rollbacks and tests are left out
+// Part is one after the other to be applied and waited for.
+type Part struct {
+	Name    string // empty: the chart itself; else what Helm's hooks are for, and their weight where that is not 0: before, after.5
+	Objects []byte // YAML documents
 }
 
 // Render renders a chart, which is a directory or an archive. It must render the same each time, as what it renders is compared with what there is.
-func Render(ctx context.Context, file string, r Release) (*Rendered, error) {
+func Render(ctx context.Context, file string, r Release) ([]Part, error) {
 	rendered, err := render(ctx, file, r)
 	if err != nil {
 		return nil, fmt.Errorf("chart %s: %w", file, err)
 	}
 	return rendered, nil
 }
+
+// Merge returns values, and others over them.
+func Merge(values, over map[string]any) map[string]any { return loader.MergeMaps(values, over) }
 
 // ReadValues reads a file with values.
 func ReadValues(file string) (map[string]any, error) {
@@ -56,7 +61,7 @@ func ReadValues(file string) (map[string]any, error) {
 	return values, nil
 }
 
-func render(ctx context.Context, file string, r Release) (*Rendered, error) {
+func render(ctx context.Context, file string, r Release) ([]Part, error) {
 	c, err := loader.Load(file)
 	if err != nil {
 		return nil, err
@@ -68,7 +73,6 @@ func render(ctx context.Context, file string, r Release) (*Rendered, error) {
 	for _, values := range r.Values {
 		chosen = loader.MergeMaps(chosen, values)
 	}
-	definitions := c.CRDObjects() // before dependencies that are turned off are taken out, as in Helm
 	if err := util.ProcessDependencies(c, chosen); err != nil {
 		return nil, err
 	}
@@ -86,29 +90,71 @@ func render(ctx context.Context, file string, r Release) (*Rendered, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parts(c, files)
+}
+
+// parts are the hooks of before an installation, by their weights, the chart itself with its definitions, and the hooks of after an installation. Those of
+// upgrades alone are left out, as of deletions, rollbacks and tests: they are for what a former version has left.
+func parts(c *v2.Chart, files map[string]string) ([]Part, error) {
 	hooks, manifests, err := releaseutil.SortManifests(files, nil, releaseutil.InstallOrder)
 	if err != nil {
 		return nil, err
 	}
-	all := &Rendered{}
-	for _, d := range definitions {
-		all.Objects = document(all.Objects, d.Filename, string(d.File.Data))
+	itself := Part{}
+	for _, d := range c.CRDObjects() {
+		itself.Objects = document(itself.Objects, d.Filename, string(d.File.Data))
 	}
 	for _, m := range manifests {
-		all.Objects = document(all.Objects, m.Name, m.Content)
+		if itself.Objects, err = manifest(itself.Objects, m.Name, m.Head.Kind, m.Content); err != nil {
+			return nil, err
+		}
 	}
 	slices.SortStableFunc(hooks, func(a, b *release.Hook) int { return cmp.Compare(a.Weight, b.Weight) })
+	before, err := hooked("before", release.HookPreInstall, hooks)
+	if err != nil {
+		return nil, err
+	}
+	after, err := hooked("after", release.HookPostInstall, hooks)
+	all := slices.Concat(before, []Part{itself}, after)
+	return slices.DeleteFunc(all, func(p Part) bool { return len(p.Objects) == 0 }), err
+}
+
+// hooked are the parts of hooks, which are sorted by their weights.
+func hooked(name string, on release.HookEvent, hooks []*release.Hook) (all []Part, err error) {
 	for _, h := range hooks {
-		on := func(events ...release.HookEvent) bool {
-			return slices.ContainsFunc(events, func(e release.HookEvent) bool { return slices.Contains(h.Events, e) })
+		if !slices.Contains(h.Events, on) {
+			continue
 		}
-		if on(release.HookPreInstall, release.HookPreUpgrade) {
-			all.Before = document(all.Before, h.Path, h.Manifest)
-		} else if on(release.HookPostInstall, release.HookPostUpgrade) {
-			all.After = document(all.After, h.Path, h.Manifest)
+		part := name
+		if h.Weight != 0 {
+			part += fmt.Sprintf(".%d", h.Weight)
+		}
+		if len(all) == 0 || all[len(all)-1].Name != part {
+			all = append(all, Part{Name: part})
+		}
+		last := &all[len(all)-1]
+		if last.Objects, err = manifest(last.Objects, h.Path, h.Kind, h.Manifest); err != nil {
+			return nil, err
 		}
 	}
 	return all, nil
+}
+
+// manifest adds an object. A Job that Kubernetes would remove some time after its end stays, as it would be made again and again.
+func manifest(to []byte, name, kind, text string) ([]byte, error) {
+	if kind == "Job" && strings.Contains(text, "ttlSecondsAfterFinished") {
+		var job map[string]any
+		err := yaml.Unmarshal([]byte(text), &job)
+		if spec, ok := job["spec"].(map[string]any); ok {
+			delete(spec, "ttlSecondsAfterFinished")
+		}
+		changed, err2 := yaml.Marshal(job)
+		if err = cmp.Or(err, err2); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		text = string(changed)
+	}
+	return document(to, name, text), nil
 }
 
 // usable says why a chart is not.
@@ -127,14 +173,14 @@ func usable(c *v2.Chart, kubernetes string) error {
 	return nil
 }
 
-// same renders the templates twice. What is random, like a password, would be another one with every run.
+// same renders the templates twice, as of two days. What is random, like a password, or has the time would be another one with every run.
 func same(ctx context.Context, c *v2.Chart, values common.Values) (map[string]string, error) {
-	var e engine.Engine
-	files, err := e.RenderWithContext(ctx, c, values)
+	files, err := (engine.Engine{}).RenderWithContext(ctx, c, values)
 	if err != nil {
 		return nil, err
 	}
-	again, err := e.RenderWithContext(ctx, c, values)
+	later := engine.Engine{CustomTemplateFuncs: template.FuncMap{"now": func() time.Time { return time.Now().Add(400 * 24 * time.Hour) }}}
+	again, err := later.RenderWithContext(ctx, c, values)
 	if err != nil {
 		return nil, err
 	}
@@ -146,8 +192,8 @@ func same(ctx context.Context, c *v2.Chart, values common.Values) (map[string]st
 		}
 	}
 	if differ != nil {
-		return nil, fault.Advise(fmt.Errorf("%s: a password or certificate is made at random, and would be another one with every run", strings.Join(differ, ", ")),
-			"set values that name one, or a Secret that has it")
+		return nil, fault.Advise(fmt.Errorf("%s: what is made at random, or from the time, would be another one with every run", strings.Join(differ, ", ")),
+			"where it is a password or certificate, set values that name one, or a Secret that has it")
 	}
 	return files, nil
 }

@@ -30,6 +30,7 @@ spec: {replicas: {{ .Values.replicas }}, template: {spec: {containers: [{name: w
 	"templates/hooks.yaml": `apiVersion: batch/v1
 kind: Job
 metadata: {name: second, annotations: {helm.sh/hook: "pre-install,pre-upgrade", helm.sh/hook-weight: "5"}}
+spec: {ttlSecondsAfterFinished: 60, backoffLimit: 3}
 ---
 apiVersion: batch/v1
 kind: Job
@@ -37,7 +38,11 @@ metadata: {name: first, annotations: {helm.sh/hook: pre-install, helm.sh/hook-we
 ---
 apiVersion: batch/v1
 kind: Job
-metadata: {name: last, annotations: {helm.sh/hook: post-upgrade}}
+metadata: {name: last, annotations: {helm.sh/hook: "post-install,post-upgrade"}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: migrate, annotations: {helm.sh/hook: pre-upgrade}}
 ---
 apiVersion: v1
 kind: Pod
@@ -93,7 +98,7 @@ func pack(t *testing.T, dir string) string {
 	return file
 }
 
-// TestRender renders a directory and an archive: definitions first, the last values over the first and all over the chart's, and hooks by when they run and their weight.
+// TestRender renders a directory and an archive: definitions first, the last values over the first and all over the chart's, hooks of installations by when they run and their weights, and Jobs that stay.
 func TestRender(t *testing.T) {
 	r := Release{Name: "spring", Namespace: "sales", Kubernetes: "v1.37.1", Values: []map[string]any{
 		{"image": map[string]any{"tag": "v2"}, "replicas": 2}, {"replicas": float64(3)},
@@ -104,20 +109,29 @@ func TestRender(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := string(got.Objects)
-		for i, want := range []string{"CustomResourceDefinition", "kind: Service", "kind: Deployment", "name: spring, namespace: sales", "replicas: 3", `image: "shop:v2"`, `["v1.37.1", "10000000"]`} {
+		var names []string
+		texts := map[string]string{}
+		for _, p := range got {
+			names = append(names, p.Name)
+			texts[p.Name] = string(p.Objects)
+		}
+		if want := []string{"before.-1", "before.5", "", "after"}; !slices.Equal(names, want) {
+			t.Fatalf("parts %q", names)
+		}
+		text := texts[""]
+		for _, want := range []string{"CustomResourceDefinition", "kind: Service", "kind: Deployment", "name: spring, namespace: sales", "replicas: 3", `image: "shop:v2"`, `["v1.37.1", "10000000"]`} {
 			if !strings.Contains(text, want) {
-				t.Errorf("%d: no %s in\n%s", i, want, text)
+				t.Errorf("no %s in\n%s", want, text)
 			}
 		}
 		if strings.Index(text, "CustomResourceDefinition") > strings.Index(text, "kind: Service") || strings.Contains(text, "Thank you") {
 			t.Error(text)
 		}
-		before, after := string(got.Before), string(got.After)
-		if first := strings.Index(before, "name: first"); first < 0 || first > strings.Index(before, "name: second") || !strings.Contains(after, "name: last") {
-			t.Errorf("hooks before:\n%s\nafter:\n%s", before, after)
+		if !strings.Contains(texts["before.-1"], "name: first") || !strings.Contains(texts["before.5"], "name: second") || !strings.Contains(texts["after"], "name: last") ||
+			strings.Contains(texts["before.5"], "ttl") || !strings.Contains(texts["before.5"], "backoffLimit: 3") {
+			t.Errorf("%q", texts)
 		}
-		if all := before + after + text; strings.Contains(all, "name: try") || strings.Contains(all, "farewell") {
+		if all := strings.Join(slices.Collect(maps.Values(texts)), ""); strings.Contains(all, "name: try") || strings.Contains(all, "farewell") || strings.Contains(all, "migrate") {
 			t.Error(all)
 		}
 	}
@@ -133,7 +147,8 @@ func TestRenderRefuses(t *testing.T) {
 		{map[string]string{"Chart.yaml": "{apiVersion: v2, name: shop, version: 1.0.0, type: library}"}, "it is a library for other charts", ""},
 		{map[string]string{"Chart.yaml": "{apiVersion: v2, name: shop, version: 1.0.0, kubeVersion: '< 1.30'}"}, "it is for Kubernetes < 1.30, and not for v1.37.1", ""},
 		{map[string]string{"Chart.yaml": "{apiVersion: v2, name: shop, version: 1.0.0, dependencies: [{name: db, version: 1.0.0, repository: 'https://example.com'}]}"}, "chart db, on which it depends, is not in", "helm dependency build"},
-		{map[string]string{"templates/secret.yaml": `{apiVersion: v1, kind: Secret, metadata: {name: s}, stringData: {password: "{{ randAlphaNum 20 }}"}}`}, "shop/templates/secret.yaml: a password or certificate is made at random", "set values"},
+		{map[string]string{"templates/secret.yaml": `{apiVersion: v1, kind: Secret, metadata: {name: s}, stringData: {password: "{{ randAlphaNum 20 }}"}}`}, "shop/templates/secret.yaml: what is made at random", "set values"},
+		{map[string]string{"templates/time.yaml": `{apiVersion: v1, kind: ConfigMap, metadata: {name: s}, data: {at: "{{ now | date "2006" }}"}}`}, "shop/templates/time.yaml: what is made at random, or from the time", ""},
 		{map[string]string{"templates/web.yaml": `{{ required "size is needed" .Values.nothing }}`}, "size is needed", ""},
 		{map[string]string{"values.schema.json": `{"properties": {"replicas": {"type": "string"}}}`}, "replicas", ""},
 		{map[string]string{"Chart.yaml": "x"}, "Chart.yaml", ""},

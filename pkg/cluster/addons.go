@@ -59,8 +59,26 @@ func (c *Cluster) readAddons() (all []Manifests) {
 	return all
 }
 
-// rendered are the parts of an addon that is a chart: its hooks of before the installation, the rest, and the hooks of after it.
+// rendered are the parts of an addon that is a chart. The name of no other addon has a dot.
 func (c *Cluster) rendered(a v1alpha1.Addon, like Manifests) (all []Manifests) {
+	parts, err := c.render(a)
+	if err != nil {
+		c.Check(fmt.Errorf("addon %s: %w", a.Name, err))
+		return nil
+	}
+	for _, part := range parts {
+		one := like
+		one.Images = slices.Clone(like.Images)
+		if part.Name != "" {
+			one.Name += "." + part.Name
+		}
+		c.Check(one.add(a.Chart, part.Objects, *a.Preload))
+		all = append(all, one)
+	}
+	return all
+}
+
+func (c *Cluster) render(a v1alpha1.Addon) ([]chart.Part, error) {
 	r := chart.Release{Name: a.Name, Namespace: cmp.Or(a.Namespace, "default"), Kubernetes: c.Spec.Kubernetes.Version}
 	if known, ok := plugin.KnownChart(a); ok {
 		r.Values = append(r.Values, known.Values)
@@ -68,36 +86,20 @@ func (c *Cluster) rendered(a v1alpha1.Addon, like Manifests) (all []Manifests) {
 	for _, file := range a.ValuesFiles {
 		values, err := chart.ReadValues(file)
 		if err != nil {
-			c.Check(fmt.Errorf("addon %s: %w", a.Name, err))
+			return nil, err
 		}
 		r.Values = append(r.Values, values)
 	}
 	r.Values = append(r.Values, a.Values)
 	file, err := c.chartFile(a)
-	var rendered *chart.Rendered
-	if err == nil {
-		rendered, err = chart.Render(context.Background(), file, r)
+	if err != nil {
+		return nil, err
 	}
-	if err == nil && len(rendered.Objects) == 0 {
+	parts, err := chart.Render(context.Background(), file, r)
+	if err == nil && !slices.ContainsFunc(parts, func(p chart.Part) bool { return p.Name == "" }) {
 		err = fmt.Errorf("chart %s renders nothing with these values", a.Chart)
 	}
-	if err != nil {
-		c.Check(fmt.Errorf("addon %s: %w", a.Name, err))
-		return nil
-	}
-	for _, part := range []struct {
-		name    string
-		objects []byte
-	}{{" before", rendered.Before}, {"", rendered.Objects}, {" after", rendered.After}} {
-		if len(part.objects) == 0 {
-			continue
-		}
-		one := like
-		one.Name, one.Images = a.Name+part.name, slices.Clone(like.Images)
-		c.Check(one.add(a.Chart, part.objects, *a.Preload))
-		all = append(all, one)
-	}
-	return all
+	return parts, err
 }
 
 // Charts are those of addons that come from repositories. They must be in the store before Addons is called.
@@ -123,7 +125,7 @@ func (c *Cluster) chartFile(a v1alpha1.Addon) (string, error) {
 	}
 	files, err := c.Store.Programs(context.Background(), c.chartOf(a))
 	if err != nil {
-		return "", err
+		return "", cmp.Or(c.Unfetched, err)
 	}
 	return files[0].Path, nil
 }

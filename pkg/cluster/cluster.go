@@ -26,26 +26,27 @@ import (
 
 // Cluster is all that a plan is made from.
 type Cluster struct {
-	Name     string
-	Spec     *v1alpha1.Spec // with defaults filled in
-	Dir      string         // the cluster's directory on the control machine
-	Facts    map[string]*runner.Facts
-	Last     map[string]*runner.Facts // of hosts that are left out, as they were last seen
-	Store    *resource.Store
-	Certs    *pki.Store
-	Observed Observed        // how the cluster was found; nobody has looked: its zero value
-	Versions config.Versions // of the parts that the configuration does not name
-	Kubexm   string          // the version of this program
-	Fenced   []string        // IDs of machines that are not to come back, sorted
-	Unfenced bool            // a host was one of those, and may still be kept out
-	Replaced []string        // hosts whose machines are new ones
-	Moving   []string        // hosts that get another address without leaving the cluster
-	Complete bool            // it was once made to its end
-	Passing  bool            // the release is one on the way to another
-	Back     bool            // the cluster goes back: kubelets that are older already stay
-	Only     []string        // nodes that may get another kubelet; empty: all
-	Forced   bool            // hosts that leave go although pods or data on them are lost
-	Restore  *Restore        // it begins anew with the data of a backup; nil: it does not
+	Name      string
+	Spec      *v1alpha1.Spec // with defaults filled in
+	Dir       string         // the cluster's directory on the control machine
+	Facts     map[string]*runner.Facts
+	Last      map[string]*runner.Facts // of hosts that are left out, as they were last seen
+	Store     *resource.Store
+	Certs     *pki.Store
+	Observed  Observed        // how the cluster was found; nobody has looked: its zero value
+	Versions  config.Versions // of the parts that the configuration does not name
+	Kubexm    string          // the version of this program
+	Fenced    []string        // IDs of machines that are not to come back, sorted
+	Unfenced  bool            // a host was one of those, and may still be kept out
+	Replaced  []string        // hosts whose machines are new ones
+	Moving    []string        // hosts that get another address without leaving the cluster
+	Complete  bool            // it was once made to its end
+	Passing   bool            // the release is one on the way to another
+	Back      bool            // the cluster goes back: kubelets that are older already stay
+	Only      []string        // nodes that may get another kubelet; empty: all
+	Forced    bool            // hosts that leave go although pods or data on them are lost
+	Unfetched error           // why charts of addons could not be fetched, where they are not in the store
+	Restore   *Restore        // it begins anew with the data of a backup; nil: it does not
 
 	hosts     map[string]*v1alpha1.Host // by name
 	missing   []string                  // hosts that are left out

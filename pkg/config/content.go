@@ -27,7 +27,7 @@ func Resolved(c *v1alpha1.Cluster, key []byte) ([]byte, error) {
 	if err != nil || key == nil {
 		return shown, err
 	}
-	d := &digester{key: key, all: map[string]string{}}
+	d := &digester{key: key, all: map[string]string{}, fetched: fetchedCharts(c.Spec.Addons)}
 	d.fields(reflect.ValueOf(c.Spec), "spec", Policy{})
 	if d.err != nil {
 		return nil, d.err
@@ -40,6 +40,8 @@ type digester struct {
 	key []byte
 	all map[string]string // by field
 	err error
+
+	fetched map[string]bool // fields that name no file
 }
 
 func (d *digester) fields(v reflect.Value, path string, outer Policy) {
@@ -59,7 +61,7 @@ func (d *digester) value(v reflect.Value, path string, f field, p Policy) {
 	case v.Type() == reflect.TypeFor[secret.Secret]():
 		s, _ := v.Interface().(secret.Secret)
 		d.add(path, []byte(s.Reveal()))
-	case f.file:
+	case f.file && !d.fetched[path]:
 		content, err := contentOf(v)
 		if d.err = errors.Join(d.err, err); content != nil {
 			d.add(path, content)

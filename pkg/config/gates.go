@@ -24,6 +24,7 @@ var gates = []gate{
 		from: "v1.35.0", path: "spec.kubernetes.proxyMode", warning: true, value: proxyMode(v1alpha1.ProxyIPVS),
 		msg: "ipvs is deprecated since Kubernetes 1.35; nftables takes its place",
 	},
+	{path: "spec.kubernetes.kubeProxy.config", warning: true, value: proxyUnused, msg: "has no effect: there is no kube-proxy"},
 	{path: "spec.kubernetes.proxyMode", value: proxyNone, msg: "this network plugin does not replace kube-proxy"},
 }
 
@@ -54,6 +55,10 @@ func etcdWithdrawn(s *v1alpha1.Spec) (string, bool) {
 
 func proxyMode(mode string) func(*v1alpha1.Spec) (string, bool) {
 	return func(s *v1alpha1.Spec) (string, bool) { return mode, s.Kubernetes.ProxyMode == mode }
+}
+
+func proxyUnused(s *v1alpha1.Spec) (string, bool) {
+	return "", s.Kubernetes.ProxyMode == v1alpha1.ProxyNone && len(s.Kubernetes.KubeProxy.Config) > 0
 }
 
 func proxyNone(s *v1alpha1.Spec) (string, bool) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/util/secret"
 )
 
@@ -96,6 +97,7 @@ func Outside(text []byte) (all []string) {
 	if c == nil {
 		return nil
 	}
+	fetched := fetchedCharts(c.Spec.Addons)
 	visitFields(reflect.ValueOf(&c.Spec).Elem(), "spec", func(path string, v reflect.Value, f field) {
 		from, ok := v.Interface().(v1alpha1.SecretSource)
 		switch {
@@ -105,6 +107,7 @@ func Outside(text []byte) (all []string) {
 			all = append(all, path+": the file "+from.File)
 		case ok:
 			all = append(all, path+": the command "+from.Exec)
+		case fetched[path]:
 		case f.file || f.name == "privateKeyPath" || f.name == "caFile":
 			files := []string{v.String()}
 			if list, several := v.Interface().([]string); several {
@@ -155,4 +158,15 @@ func visitField(v reflect.Value, path string, f field, visit func(path string, v
 	default:
 		visit(path, v, f)
 	}
+}
+
+// fetchedCharts are the fields that name a chart in a repository, and no file.
+func fetchedCharts(addons []v1alpha1.Addon) map[string]bool {
+	all := map[string]bool{}
+	for _, a := range addons {
+		if _, known := plugin.KnownChart(a); known || a.Repository != "" {
+			all["spec.addons["+a.Name+"].chart"] = true
+		}
+	}
+	return all
 }

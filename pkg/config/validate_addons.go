@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -64,14 +65,18 @@ func (k *checker) checkContent(at string, a v1alpha1.Addon) {
 	}
 }
 
+var chartVersion = regexp.MustCompile(`^v?[0-9][0-9A-Za-z.+_-]*$`)
+
 func (k *checker) checkRepository(at string, a v1alpha1.Addon) {
 	if u, err := url.Parse(a.Repository); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
 		k.fail(at+".repository", a.Repository, "must be a URL, like https://charts.example.com")
+	} else if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		k.fail(at+".repository", u.Redacted(), "must have neither a log-in nor a query: log-ins are in spec.source.access")
 	}
 	if strings.ContainsAny(a.Chart, "/\\") {
 		k.fail(at+".chart", a.Chart, "must be the chart's name in the repository")
 	}
-	if a.Version == "" {
-		k.fail(at+".version", a.Version, "is missing")
+	if !chartVersion.MatchString(a.Version) {
+		k.fail(at+".version", a.Version, "must be a version that the repository has, like 1.2.3, and no range")
 	}
 }

@@ -52,7 +52,7 @@ func (c *Client) DiffSet(ctx context.Context, name string, objs ...*unstructured
 }
 
 // ApplySet is Apply of all objects of a set, and removes those that an earlier ApplySet of that name has applied and that are no
-// part of it any more: only what kubexm still manages, and no namespace or definition of a kind that has objects of others. What
+// part of it any more: only what kubexm still manages and no chart wants to be kept, and no namespace or definition of a kind that has objects of others. What
 // is about to be applied is recorded first, and what is gone is forgotten last.
 func (c *Client) ApplySet(ctx context.Context, name string, objs ...*unstructured.Unstructured) error {
 	s, err := c.set(ctx, name, objs)
@@ -116,7 +116,7 @@ func (c *Client) set(ctx context.Context, name string, objs []*unstructured.Unst
 		switch {
 		case err != nil:
 			return nil, err
-		case live == nil || !managed(live):
+		case live == nil || !managed(live) || live.GetAnnotations()["helm.sh/resource-policy"] == "keep":
 		case obj.GetKind() == "Namespace" || obj.GetKind() == "CustomResourceDefinition":
 			holders = append(holders, live)
 		default:

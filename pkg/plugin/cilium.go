@@ -27,12 +27,13 @@ var cilium = Network{
 		},
 		Default: func(s *v1alpha1.Spec) { s.Network.Cilium = cmp.Or(s.Network.Cilium, &v1alpha1.Cilium{}) },
 		Left: Left{
-			Mounts: []string{"/run/cilium/cgroupv2"},
-			Links:  []string{"cilium_host", "cilium_net", "cilium_vxlan", "cilium_geneve", "cilium_wg0", "lxc_health", "lxc????????????"},
-			Chains: []string{"CILIUM_", "OLD_CILIUM_"},
-			Sets:   []string{"cilium_"},
-			Rules:  []string{`9:\s.* fwmark 0x200/0xf00 lookup 2004`, `10:\s.* fwmark 0xa00/0xf00 lookup 2005`, `100:\s.* lookup local`}, // it moves the last one there
-			Pins:   []string{"/sys/fs/bpf/cilium", "/sys/fs/bpf/tc/globals/cilium_*"},
+			Mounts:  []string{"/run/cilium/cgroupv2"},
+			Links:   []string{"cilium_host", "cilium_net", "cilium_vxlan", "cilium_geneve", "cilium_wg0", "lxc_health", "lxc????????????"},
+			Chains:  []string{"CILIUM_", "OLD_CILIUM_"},
+			Sets:    []string{"cilium_"},
+			Rules:   []string{`9:\s.* fwmark 0x200/0xf00 lookup 2004`, `10:\s.* fwmark 0xa00/0xf00 lookup 2005`, `100:\s.* lookup local`}, // it moves the last one there
+			Filters: []string{"cil_"},
+			Pins:    []string{"/sys/fs/bpf/cilium", "/sys/fs/bpf/tc/globals/cilium_*"},
 			Paths: []string{
 				"/run/cilium", "/var/lib/cilium", "/etc/cni/net.d/05-cilium.conflist", "/opt/cni/bin/cilium-cni", "/etc/sysctl.d/99-zzz-override_cilium.conf",
 			},
@@ -47,11 +48,12 @@ var cilium = Network{
 	// See github.com/cilium/cilium/blob/main/pkg/datapath/loader/base.go. It also forbids BPF to ordinary users, which nobody can allow again before the next boot.
 	Sysctl: map[string]string{"net.ipv4.conf.all.rp_filter": "0", "net.ipv4.fib_multipath_use_neigh": "1", "kernel.timer_migration": "0"},
 	Kernel: func(s *v1alpha1.Spec) []string {
-		if s.Network.Cilium.Values["routingMode"] == "native" {
+		if v := s.Network.Cilium.Values; v["routingMode"] == "native" || v["tunnelProtocol"] == "geneve" {
 			return nil
 		}
 		return []string{"vxlan"}
 	},
+	Least: "5.10", // see github.com/cilium/cilium/blob/main/Documentation/operations/system_requirements.rst; Red Hat's 4.18 of 8.10 has what it needs
 }
 
 func checkCilium(s *v1alpha1.Spec, k Checker) {

@@ -131,6 +131,7 @@ type Left struct {
 	Tables   []string // of nftables
 	Sets     []string // what the names of its IP sets begin with
 	Rules    []string // of routing, as ip rule shows them; extended regular expressions
+	Filters  []string // what the names of its BPF programs on interfaces begin with, where the kernel has no tcx
 	Pins     []string // patterns of BPF programs and maps that it keeps in /sys/fs/bpf
 	Paths    []string // files, and directories with what is in them
 	Empty    []string // directories that go when nothing is left in them
@@ -154,6 +155,7 @@ type Network struct {
 	Ready     string                        // the workload that is rolled out when it runs
 	Conf      string                        // file with its configuration for the runtime, where it asks the API server to end a pod; empty: it asks nobody
 	Kernel    func(*v1alpha1.Spec) []string // features that it needs, see runner.Facts
+	Least     string                        // kernel that it needs; empty: any
 	Services  bool                          // it can lead to Services in the place of kube-proxy
 	Sysctl    map[string]string             // parameters of the kernel that it sets on nodes, to be put back one day
 }
@@ -301,7 +303,7 @@ func Leftovers(s *v1alpha1.Spec, docker bool) (all Left) {
 		l := p.Left
 		all = Left{
 			append(all.Mounts, l.Mounts...), append(all.Links, l.Links...), append(all.Chains, l.Chains...), append(all.Comments, l.Comments...),
-			append(all.Tables, l.Tables...), append(all.Sets, l.Sets...), append(all.Rules, l.Rules...), append(all.Pins, l.Pins...), append(all.Paths, l.Paths...), append(all.Empty, l.Empty...),
+			append(all.Tables, l.Tables...), append(all.Sets, l.Sets...), append(all.Rules, l.Rules...), append(all.Filters, l.Filters...), append(all.Pins, l.Pins...), append(all.Paths, l.Paths...), append(all.Empty, l.Empty...),
 		}
 	}
 	return all

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/version"
+
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/plugin"
@@ -95,6 +97,9 @@ var machineChecks = []check{
 		return room(c, h, f, "inodes", func(s store) int { return s.inodes }, func(d runner.Disk) (int, bool) { return d.FreeIno, d.Inodes > 0 })
 	}},
 	{"kernel", onNodes(func(c *cluster.Cluster, f *runner.Facts) Finding {
+		if n := plugin.NetworkOf(c.Spec); n.Least != "" && !atLeastKernel(f.Kernel, n.Least) {
+			return Finding{Found: "kernel " + f.Kernel, Needed: n.Least + " or newer, for " + n.Name, Fix: "choose another spec.network.plugin, or upgrade the operating system"}
+		}
 		needed := []string{runner.FeatureOverlay, runner.FeatureBridgeNF}
 		if kernel := plugin.NetworkOf(c.Spec).Kernel; kernel != nil {
 			needed = append(needed, kernel(c.Spec)...)
@@ -304,4 +309,10 @@ func Names() []string {
 		names = append(names, ch.name)
 	}
 	return names
+}
+
+// atLeastKernel compares kernels. That of Red Hat's 8.10 has what newer ones brought.
+func atLeastKernel(kernel, least string) bool {
+	v, err := version.ParseGeneric(kernel)
+	return err != nil || v.AtLeast(version.MustParseGeneric(least)) || strings.Contains(kernel, ".el8_10")
 }

@@ -59,15 +59,19 @@ type File struct {
 
 var versionForm = regexp.MustCompile(`^[0-9][0-9A-Za-z.+_-]*$`)
 
-// New returns the artifact of a component in the table. The version may have a leading v.
+// New returns the artifact of a component in the table. The version may have a leading v; that of a chart keeps it.
 func New(component, version, arch string) (Artifact, error) {
 	c, err := find(component)
 	if err != nil {
 		return Artifact{}, err
 	}
-	a := Artifact{Component: component, Version: strings.TrimPrefix(version, "v"), Arch: arch}
-	if !versionForm.MatchString(a.Version) {
+	plain := strings.TrimPrefix(version, "v")
+	if !versionForm.MatchString(plain) {
 		return Artifact{}, fmt.Errorf("%s: version %q is not of the form 1.2.3", component, version)
+	}
+	a := Artifact{Component: component, Version: plain, Arch: arch}
+	if _, chart := chartOf(component); chart {
+		a.Version = version
 	}
 	if arch != "amd64" && arch != "arm64" {
 		return Artifact{}, fmt.Errorf("%s: architecture %q is neither amd64 nor arm64", component, arch)

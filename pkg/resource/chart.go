@@ -10,6 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubexm/kubexm/pkg/resource/source"
+	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/pkg/util/human"
 )
 
 // charts is what the names of components begin with that are charts of Helm repositories: the rest are the URL of the repository and the chart's name, escaped.
@@ -17,14 +19,7 @@ const charts = "chart-"
 
 // NewChart returns the artifact of a chart in a Helm repository, which is known by its URL.
 func NewChart(repository, name, version, arch string) (Artifact, error) {
-	component := charts + url.QueryEscape(strings.TrimSuffix(repository, "/")+"/"+name)
-	if version == "" || strings.ContainsAny(version, "/\\ ") {
-		return Artifact{}, fmt.Errorf("chart %s: %q is no version", name, version)
-	}
-	a := Artifact{Component: component, Version: version, Arch: arch}
-	c, err := find(component)
-	a.File = a.expand(c.File)
-	return a, err
+	return New(charts+url.QueryEscape(strings.TrimSuffix(repository, "/")+"/"+name), version, arch)
 }
 
 // chartOf is the component of a chart by its name.
@@ -38,23 +33,32 @@ func chartOf(component string) (c Component, ok bool) {
 // repositoryIndex is what a Helm repository says of its charts (https://helm.sh/docs/topics/chart_repository).
 type repositoryIndex struct {
 	Entries map[string][]struct {
-		Digest string
-		URLs   []string
+		Version, Digest string
+		URLs            []string
 	}
 }
 
-// find returns the SHA-256 of a file, and where it is published; empty: it is not there.
-func (r repositoryIndex) find(file string) (sum, at string) {
-	for _, versions := range r.Entries {
-		for _, v := range versions {
-			for _, at := range v.URLs {
-				if path.Base(at) == file && isSum(v.Digest) {
-					return strings.ToLower(v.Digest), at
-				}
-			}
+// find returns the SHA-256 of a version of a chart, and where it is published.
+func (r repositoryIndex) find(name, wanted string) (sum, at string, err error) {
+	var others []string
+	for _, v := range r.Entries[name] {
+		switch {
+		case v.Version != wanted:
+			others = append(others, v.Version)
+		case len(v.URLs) == 0:
+			return "", "", fmt.Errorf("it says of chart %s %s not where it is", name, wanted)
+		case strings.HasPrefix(v.URLs[0], "oci://"):
+			return "", "", fault.Advise(fmt.Errorf("it has chart %s %s in a registry of images alone", name, wanted), "fetch it with 'helm pull "+v.URLs[0]+"', and name the file")
+		case !isSum(v.Digest):
+			return "", "", fault.Advise(fmt.Errorf("%w of chart %s %s is in it", errNoSum, name, wanted), "fetch it with 'helm pull', and name the file")
+		default:
+			return strings.ToLower(v.Digest), v.URLs[0], nil
 		}
 	}
-	return "", ""
+	if others == nil {
+		return "", "", fmt.Errorf("it has no chart %s", name)
+	}
+	return "", "", fault.Advise(fmt.Errorf("it has no version %s of chart %s", wanted, name), "choose one that it has, like "+human.Names(others, 5))
 }
 
 func parseIndex(text string) (r repositoryIndex) {
@@ -62,31 +66,45 @@ func parseIndex(text string) (r repositoryIndex) {
 	return r
 }
 
-// published is where a file is fetched from: for a chart of a Helm repository what that says, as it may be anywhere.
-func (s *Store) published(ctx context.Context, a Artifact, c Component) (at string, err error) {
-	at = a.expand(c.Base + "{file}")
-	if _, is := chartOf(a.Component); !is {
-		return at, nil
-	}
-	index := a.expand(c.SumsURL())
+// listed returns what the repository says of a chart. It is asked once.
+func (s *Store) listed(ctx context.Context, a Artifact, c Component) (sum, at string, from source.Place, err error) {
+	index := c.Base + c.Sums
+	name := strings.TrimSuffix(c.File, "-{version}.tgz")
 	err = askAll(ctx, s, s.source.SumPlaces(index), func(p source.Place) source.Place { return p }, func(ctx context.Context, place source.Place) error {
-		text, err := s.text(ctx, place.URL)
-		if err != nil {
-			return err
+		known, ok := s.indexes.Load(place.URL)
+		if !ok {
+			text, err := s.text(ctx, place.URL)
+			if err != nil {
+				return err
+			}
+			known = parseIndex(text)
+			s.indexes.Store(place.URL, known)
 		}
-		_, found := parseIndex(text).find(a.File)
-		if found == "" {
-			return fmt.Errorf("GET %s: %w of %s in the answer", source.Redacted(place.URL), errNoSum, a.File)
+		var err error
+		if sum, at, err = known.(repositoryIndex).find(name, a.Version); err != nil {
+			return fmt.Errorf("repository %s: %w", source.Redacted(place.URL), err)
 		}
-		base, err := url.Parse(index)
-		if err != nil {
-			return err
-		}
-		to, err := base.Parse(found)
-		if err == nil {
+		from = place
+		return nil
+	})
+	if err != nil {
+		return "", "", from, err
+	}
+	base, err := url.Parse(index)
+	if err == nil {
+		var to *url.URL
+		if to, err = base.Parse(at); err == nil {
 			at = to.String()
 		}
-		return err
-	})
+	}
+	return sum, at, from, err
+}
+
+// published is where a file is fetched from: for a chart of a Helm repository what that says, as it may be anywhere.
+func (s *Store) published(ctx context.Context, a Artifact, c Component) (string, error) {
+	if _, is := chartOf(a.Component); !is {
+		return a.expand(c.Base + "{file}"), nil
+	}
+	_, at, _, err := s.listed(ctx, a, c)
 	return at, err
 }

@@ -12,11 +12,12 @@ import (
 // Store is the folder of everything fetched. It is safe for concurrent use. A
 // step may hold one: it marshals to {}, so plans do not depend on where it is.
 type Store struct {
-	dir    string
-	source *source.Client
-	retry  source.Retry
-	read   sync.Map // of packages that were read, by checksum
-	silent sync.Map // hosts of publishers that did not answer
+	dir     string
+	source  *source.Client
+	retry   source.Retry
+	read    sync.Map // of packages that were read, by checksum
+	indexes sync.Map // of Helm repositories, by URL
+	silent  sync.Map // hosts of publishers that did not answer
 
 	authority signature.Authority // of who signs what is published
 }

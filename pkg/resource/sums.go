@@ -64,6 +64,10 @@ func (s *Store) findSum(ctx context.Context, a Artifact, c Component) (sum strin
 	if c.Sums == "" {
 		return "", at, fault.Advise(fmt.Errorf("%w is published of this version, and none is built into kubexm", errNoSum), "choose one of these versions: "+strings.Join(pinnedVersions(c.Name), ", "))
 	}
+	if _, is := chartOf(a.Component); is {
+		sum, _, at, err = s.listed(ctx, a, c)
+		return sum, at, err
+	}
 	err = askAll(ctx, s, s.source.SumPlaces(a.expand(c.SumsURL())), func(p source.Place) source.Place { return p }, func(ctx context.Context, place source.Place) error {
 		text, err := s.text(ctx, place.URL)
 		if at, sum = place, parseSum(text, a.File); err == nil && sum == "" {
@@ -198,8 +202,14 @@ func parseSum(text, file string) string {
 			return strings.ToLower(sum)
 		}
 	}
-	sum, _ := parseIndex(text).find(file)
-	return sum
+	for _, versions := range parseIndex(text).Entries {
+		for _, v := range versions {
+			if slices.ContainsFunc(v.URLs, func(at string) bool { return path.Base(at) == file }) && isSum(v.Digest) {
+				return strings.ToLower(v.Digest)
+			}
+		}
+	}
+	return ""
 }
 
 func isSum(text string) bool {

@@ -100,11 +100,13 @@ func (a ApplyFile) Precheck(ctx context.Context, r *runner.Runner) (*Change, err
 
 // ApplyChart is Apply of what a Helm chart in the store renders. Hooks of it are left out.
 type ApplyChart struct {
-	What    string
-	File    resource.Artifact
-	Release chart.Release
-	Store   *resource.Store
-	API     kube.Access `json:"-"`
+	What       string // and the name of the release
+	File       resource.Artifact
+	Namespace  string
+	Kubernetes string  // version
+	Values     Content // JSON
+	Store      *resource.Store
+	API        kube.Access `json:"-"`
 }
 
 func (a ApplyChart) String() string { return "apply " + a.What }
@@ -115,11 +117,22 @@ func (a ApplyChart) Precheck(ctx context.Context, r *runner.Runner) (*Change, er
 	if err != nil {
 		return nil, err
 	}
-	rendered, err := chart.Render(ctx, files[0].Path, a.Release)
+	var values map[string]any
+	if err := json.Unmarshal(a.Values, &values); err != nil {
+		return nil, err
+	}
+	release := chart.Release{Name: a.What, Namespace: a.Namespace, Kubernetes: a.Kubernetes, Values: []map[string]any{values}}
+	parts, err := chart.Render(ctx, files[0].Path, release)
 	if err != nil {
 		return nil, err
 	}
-	return Apply{What: a.What, Objects: rendered.Objects, Namespace: a.Release.Namespace, API: a.API}.Precheck(ctx, r)
+	apply := Apply{What: a.What, Namespace: a.Namespace, API: a.API}
+	for _, p := range parts {
+		if p.Name == "" {
+			apply.Objects = p.Objects
+		}
+	}
+	return apply.Precheck(ctx, r)
 }
 
 // Owns is as of Apply.

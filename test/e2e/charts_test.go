@@ -134,7 +134,9 @@ func (c *cluster) metrics(t *testing.T) {
 	c.unchanged(t)
 	client := c.client(t)
 	for _, what := range []string{"nodes", "namespaces/kube-system/pods"} {
-		var list struct{ Items []struct{ Metadata metav1.ObjectMeta } }
+		var list struct {
+			Items []struct{ Metadata metav1.ObjectMeta }
+		}
 		for begin := time.Now(); len(list.Items) < 2; time.Sleep(time.Second) {
 			text, err := client.CoreV1().RESTClient().Get().AbsPath("/apis/metrics.k8s.io/v1beta1/" + what).DoRaw(t.Context())
 			if err == nil {

@@ -30,7 +30,7 @@ type network struct {
 var networks = []network{
 	{"calico", "calico", "", map[string]any{}, map[string]any{"encapsulation": "VXLAN"}},
 	{"cilium", "cilium", "", values(nil), values(hubble)},
-	{"cilium-alone", "cilium", "none", values(nil), values(hubble)},
+	{"cilium-alone", "cilium", "none", legacy(values(nil)), legacy(values(hubble))},
 }
 
 // edits choose the network.
@@ -96,6 +96,12 @@ func values(hubble any) map[string]any {
 		all["hubble"] = hubble
 	}
 	return map[string]any{"values": all}
+}
+
+// legacy lets Cilium put its programs where kernels before 6.6 have them.
+func legacy(section map[string]any) map[string]any {
+	section["values"].(map[string]any)["bpf"] = map[string]any{"enableTCX": false}
+	return section
 }
 
 // packets sends from guests to others on another machine, and back, what just fits into their interface, and a byte more.

@@ -44,7 +44,12 @@ func (p *Prover) Policies(ctx context.Context) error {
 		}
 		asking, asked := errgroup.WithContext(ctx)
 		for name, client := range clients {
-			asking.Go(func() error { return p.reaches(asked, client, server, one.reach[name]) })
+			asking.Go(func() error {
+				return p.gets(asked, client, "get", "url", "http://"+server.Status.PodIP+":8080/", one.reach[name])
+			})
+		}
+		if one.resolves {
+			asking.Go(func() error { return p.gets(asked, clients["stranger"], "resolve", "name", "kubernetes.default", true) })
 		}
 		if err := asking.Wait(); err != nil {
 			return fmt.Errorf("with a policy that %s: %w", one.what, err)
@@ -64,10 +69,14 @@ func (p *Prover) Policies(ctx context.Context) error {
 
 // policy is one, and who reaches the server under it.
 type policy struct {
-	what  string
-	spec  networkingv1.NetworkPolicySpec
-	reach map[string]bool
+	what     string
+	spec     networkingv1.NetworkPolicySpec
+	reach    map[string]bool
+	resolves bool // the stranger resolves names
 }
+
+// dnsCache is the address at which pods ask for names, unless the configuration has another one.
+const dnsCache = "169.254.25.10/32"
 
 func policies(abroad string) []policy {
 	is := func(label, value string) *metav1.LabelSelector {
@@ -85,13 +94,16 @@ func policies(abroad string) []policy {
 	}
 	const ingress, egress = networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress
 	all := map[string]bool{"friend": true, "stranger": true, "visitor": true}
+	names := to("stranger", networkingv1.PolicyTypeEgress)
+	names.Egress = []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: dnsCache}}}}}
 	return []policy{
-		{"denies all ingress", to("server", ingress), nil},
-		{"allows a label", to("server", ingress, from(networkingv1.NetworkPolicyPeer{PodSelector: is("app", "friend")})), map[string]bool{"friend": true}},
-		{"allows a namespace", to("server", ingress, from(networkingv1.NetworkPolicyPeer{NamespaceSelector: is(corev1.LabelMetadataName, abroad)})), map[string]bool{"visitor": true}},
-		{"allows the port", to("server", ingress, port(8080)), all},
-		{"allows another port", to("server", ingress, port(8081)), nil},
-		{"denies egress", to("stranger", egress), map[string]bool{"friend": true, "visitor": true}},
+		{"denies all ingress", to("server", ingress), nil, false},
+		{"allows a label", to("server", ingress, from(networkingv1.NetworkPolicyPeer{PodSelector: is("app", "friend")})), map[string]bool{"friend": true}, false},
+		{"allows a namespace", to("server", ingress, from(networkingv1.NetworkPolicyPeer{NamespaceSelector: is(corev1.LabelMetadataName, abroad)})), map[string]bool{"visitor": true}, false},
+		{"allows the port", to("server", ingress, port(8080)), all, false},
+		{"allows another port", to("server", ingress, port(8081)), nil, false},
+		{"denies egress", to("stranger", egress), map[string]bool{"friend": true, "visitor": true}, false},
+		{"allows egress to the DNS cache", names, map[string]bool{"friend": true, "visitor": true}, true},
 	}
 }
 
@@ -121,14 +133,14 @@ func (p *Prover) pod(ctx context.Context, namespace, name, node string) (pod *co
 	return pod, nil
 }
 
-// reaches wants a pod to reach another one, or not to, from now on: within patience, and three times in a row.
-func (p *Prover) reaches(ctx context.Context, from, to *corev1.Pod, want bool) error {
+// gets wants a pod to be answered what it asks for, or not to, from now on: within patience, and three times in a row.
+func (p *Prover) gets(ctx context.Context, from *corev1.Pod, what, key, value string, want bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
 	right, last := 0, error(nil)
 	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		answer, err := p.Client.CoreV1().RESTClient().Get().Namespace(from.Namespace).Resource("pods").Name(from.Name+":8080").
-			SubResource("proxy").Suffix("get").Param("url", "http://"+to.Status.PodIP+":8080/").DoRaw(ctx)
+			SubResource("proxy").Suffix(what).Param(key, value).DoRaw(ctx)
 		last = fmt.Errorf("%s heard %q, %w", from.Name, answer, err)
 		if right++; (err == nil) != want {
 			right = 0
@@ -136,7 +148,7 @@ func (p *Prover) reaches(ctx context.Context, from, to *corev1.Pod, want bool) e
 		return right == 3, nil
 	})
 	if err != nil {
-		return fmt.Errorf("%s on %s is to reach %s on %s: %t, but %w", from.Name, from.Spec.NodeName, to.Name, to.Spec.NodeName, want, last)
+		return fmt.Errorf("%s on %s is to %s %s: %t, but %w", from.Name, from.Spec.NodeName, what, value, want, last)
 	}
 	return nil
 }

@@ -2,7 +2,8 @@
 package cilium
 
 import (
-	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+	"encoding/json"
+
 	"github.com/kubexm/kubexm/pkg/chart"
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/plugin"
@@ -11,12 +12,11 @@ import (
 
 // Steps install Cilium by its chart.
 func Steps(c *cluster.Cluster) []step.Step {
+	all, err := json.Marshal(chart.Merge(values(c), c.Spec.Network.Cilium.Values))
+	c.Check(err)
 	return []step.Step{step.ApplyChart{
-		What: "cilium", File: c.Artifact(plugin.CiliumChart, c.FirstMaster()), Store: c.Store, API: c.AnyAPI(),
-		Release: chart.Release{
-			Name: "cilium", Namespace: "kube-system", Kubernetes: c.Spec.Kubernetes.Version,
-			Values: []map[string]any{values(c), c.Spec.Network.Cilium.Values},
-		},
+		What: "cilium", File: c.Artifact(plugin.CiliumChart, c.FirstMaster()), Namespace: "kube-system", Kubernetes: c.Spec.Kubernetes.Version, Values: all,
+		Store: c.Store, API: c.AnyAPI(),
 	}}
 }
 
@@ -34,10 +34,13 @@ func values(c *cluster.Cluster) object {
 		"rollOutCiliumPods":    true,
 		"updateStrategy":       object{"rollingUpdate": object{"maxUnavailable": "10%"}},
 		"operator": object{
-			"image": object{"useDigest": false}, "rollOutPods": true, "replicas": min(2, len(c.All(v1alpha1.RoleMaster, v1alpha1.RoleWorker))),
+			"image": object{"useDigest": false}, "rollOutPods": true, "replicas": min(2, len(c.Nodes())), // no two on one node
+			"tolerations": []object{{"operator": "Exists"}},
 		},
-		"envoy":  object{"enabled": false}, // it is in the agent's pod
-		"hubble": object{"enabled": false, "tls": object{"auto": object{"method": "cronJob"}}},
+		"policyCIDRMatchMode": []string{"nodes"},        // the DNS cache of a node is an address of the node, and policies name it by that
+		"envoy":               object{"enabled": false}, // it is in the agent's pod
+		"hubble":              object{"enabled": false, "tls": object{"auto": object{"method": "cronJob"}}},
+		"clustermesh":         object{"apiserver": object{"tls": object{"auto": object{"method": "cronJob"}}}},
 	}
 }
 

@@ -125,14 +125,18 @@ func Network(c *cluster.Cluster) step.Step {
 	links := `ip -o link show | while read -r _ l _; do l=${l%:}; l=${l%@*}; case $l in ` + strings.Join(append([]string{"cni0", "kube-ipvs0"}, left.Links...), "|") + `) echo "$l" ;; esac; done`
 	sets := "if command -v ipset >/dev/null; then ipset list -n | grep -E '^(" + strings.Join(append([]string{"KUBE-"}, left.Sets...), "|") + ")'; fi"
 	pins := "for p in " + strings.Join(left.Pins, " ") + `; do if [ -e "$p" ]; then echo "$p"; fi; done`
+	// A program that stays on an interface without what is pinned drops packets: it goes first, or where there is no tc, nothing goes.
+	filters := `if command -v tc >/dev/null; then ip -o link show | while read -r _ l _; do l=${l%:}; l=${l%@*}; for d in ingress egress; do
+tc filter show dev "$l" $d 2>/dev/null | sed -nE 's/.* pref ([0-9]+) bpf .*[ ](` + strings.Join(left.Filters, "|") + `).*/\1/p' | while read -r p; do echo "$l $d $p"; done; done; done; fi`
 	moved := "ip $f rule show | grep -E '^(" + strings.Join(left.Rules, "|") + ")'"
 	routes, caches := " root "+c.Spec.Network.PodCIDR, " dev lo label "+runner.CacheLabel
 	return step.Command{
 		What: "no network of the cluster",
-		Unless: "[ -z \"$(" + links + "; ip route show" + routes + "; ip -o addr show" + caches + "; " + sets + "; " + pins + "; for f in -4 -6; do " + moved + "; done)\" ] &&\n" +
+		Unless: "[ -z \"$(" + links + "; ip route show" + routes + "; ip -o addr show" + caches + "; " + sets + "; " + filters + "; " + pins + "; for f in -4 -6; do " + moved + "; done)\" ] &&\n" +
 			"! iptables-save 2>/dev/null | grep -qE '" + rules + "' && ! ip6tables-save 2>/dev/null | grep -qE '" + rules + `' &&
 ! nft list tables 2>/dev/null | grep -qE '` + tables + `'`,
-		Run: `for p in $(` + pins + `); do rm -rf "$p"; done
+		Run: filters + ` | while read -r l d p; do tc filter del dev "$l" $d pref "$p"; tc filter show dev "$l" $d | grep -q . || [ $d = ingress ] || tc qdisc del dev "$l" clsact 2>/dev/null || true; done
+for p in $(` + pins + `); do rm -rf "$p"; done
 if ip link show kube-ipvs0 >/dev/null 2>&1 && command -v ipvsadm >/dev/null; then ipvsadm -C || true; fi
 for l in $(` + links + `); do ip link delete "$l" 2>/dev/null || ! ip link show "$l" >/dev/null 2>&1; done
 for f in -4 -6; do ` + moved + ` | while read -r n rule; do

@@ -40,6 +40,7 @@ ls /run/netns 2> /dev/null
 section routes
 ip route show table all | grep -vE '^(broadcast|local|multicast|fe80|ff00)' | sort
 ip rule | sort
+tc qdisc show 2> /dev/null | grep clsact
 
 section 'packet filter'
 iptables-save 2> /dev/null | sed -E 's/ *\[[0-9:]+\]//; /^#/d'
