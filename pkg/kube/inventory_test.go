@@ -66,6 +66,19 @@ func applySet(t *testing.T, c *Client, name, text string, diff ...string) {
 	}
 }
 
+// TestKeptObjects stay where a chart wants that, when they are not wanted any more.
+func TestKeptObjects(t *testing.T) {
+	onEach(t, func(t *testing.T, c *Client) {
+		const goes, stays = "{apiVersion: v1, kind: ConfigMap, metadata: {name: kx-goes, labels: {a: b}}}", `{apiVersion: v1, kind: ConfigMap, metadata: {name: kx-stays, annotations: {helm.sh/resource-policy: keep}}}`
+		applySet(t, c, "kept", goes+"\n---\n"+stays)
+		applySet(t, c, "kept", "", "- ConfigMap kx-goes")
+		if there(t, c, goes) || !there(t, c, stays) || listed(t, c, "kept") != "" {
+			t.Errorf("the one is there: %t, the other: %t; recorded are %q", there(t, c, goes), there(t, c, stays), listed(t, c, "kept"))
+		}
+		gone(t, c, read(t, stays)...)
+	})
+}
+
 func gone(t *testing.T, c *Client, objs ...*unstructured.Unstructured) {
 	t.Helper()
 	if err := c.Delete(within(t), objs...); err != nil {
