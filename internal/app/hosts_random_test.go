@@ -117,6 +117,9 @@ func changedAtRandom(r *rand.Rand, config string, hosts []string) []string {
 		case at < 0:
 			is = slices.Insert(is, r.IntN(len(is)+1), gets)
 		case r.IntN(3) == 0:
+			if was := hosts[at]; hasRole(was, "etcd") && count(hosts, "etcd") == 1 && hasRole(was, "master") != hasRole(gets, "master") {
+				continue // it would have to leave, and is the only member
+			}
 			is[at] = gets
 		default:
 			is = slices.Delete(is, at, at+1)

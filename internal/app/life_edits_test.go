@@ -100,7 +100,7 @@ var edits = map[string]change{
 	"values of Cilium":        {set: `network: {cilium: {values: {MTU: 1400}}}`, on: cilium},
 	"volumes":                 {set: `storage: {localPath: {path: /srv/volumes, version: v0.0.29}, default: none}`},
 	"addons":                  {set: `addons: [{name: shop, namespace: shop, files: [testdata/addons], timeout: 1m, preload: false}, {name: note, inline: "{apiVersion: v1, kind: ConfigMap, metadata: {name: note}}"}]`},
-	"addons, of a chart":      {set: `addons: [{name: shop, type: helm, chart: testdata/charts/shop, valuesFiles: [testdata/charts/values.yaml], values: {replicas: 3}, images: [ghcr.io/example/job:v1]}, {name: bought, type: helm, repository: "https://charts.example.com", chart: shop, version: v1.2.0}]`},
+	"addons, of a chart":      {set: `addons: [{name: shop, type: helm, chart: testdata/charts/shop, valuesFiles: [testdata/charts/values.yaml], values: {replicas: 3}, images: [ghcr.io/example/job:v1], preload: false}, {name: bought, type: helm, preload: false, repository: "https://charts.example.com", chart: shop, version: v1.2.0}]`},
 	"release of Harbor":       {set: `registry: {harbor: {version: v2.15.1}}`, on: harbor},
 	"address to log in at":    {set: `hosts: [{name: node2, address: 192.0.2.12, internalAddress: 10.0.0.12}]`, restarts: "*", signs: true},
 	"other client of etcd":    {set: `etcd: {external: {endpoints: ["https://10.0.0.32:2379"], caFile: ETCD/other.crt, certFile: ETCD/node-other.crt, keyFile: ETCD/node-other.key}}`, on: otherEtcd, restarts: "kube-apiserver@masters"},

@@ -303,7 +303,8 @@ func Leftovers(s *v1alpha1.Spec, docker bool) (all Left) {
 		l := p.Left
 		all = Left{
 			append(all.Mounts, l.Mounts...), append(all.Links, l.Links...), append(all.Chains, l.Chains...), append(all.Comments, l.Comments...),
-			append(all.Tables, l.Tables...), append(all.Sets, l.Sets...), append(all.Rules, l.Rules...), append(all.Filters, l.Filters...), append(all.Pins, l.Pins...), append(all.Paths, l.Paths...), append(all.Empty, l.Empty...),
+			append(all.Tables, l.Tables...), append(all.Sets, l.Sets...),
+			append(all.Rules, l.Rules...), append(all.Filters, l.Filters...), append(all.Pins, l.Pins...), append(all.Paths, l.Paths...), append(all.Empty, l.Empty...),
 		}
 	}
 	return all

@@ -66,22 +66,30 @@ func parseIndex(text string) (r repositoryIndex) {
 	return r
 }
 
+// index reads the index of a repository, once.
+func (s *Store) index(ctx context.Context, at string) (repositoryIndex, error) {
+	if known, ok := s.indexes.Load(at); ok {
+		return known.(repositoryIndex), nil //nolint:forcetypeassert // nothing else is in it
+	}
+	text, err := s.text(ctx, at)
+	if err != nil {
+		return repositoryIndex{}, err
+	}
+	r := parseIndex(text)
+	s.indexes.Store(at, r)
+	return r, nil
+}
+
 // listed returns what the repository says of a chart. It is asked once.
 func (s *Store) listed(ctx context.Context, a Artifact, c Component) (sum, at string, from source.Place, err error) {
 	index := c.Base + c.Sums
 	name := strings.TrimSuffix(c.File, "-{version}.tgz")
 	err = askAll(ctx, s, s.source.SumPlaces(index), func(p source.Place) source.Place { return p }, func(ctx context.Context, place source.Place) error {
-		known, ok := s.indexes.Load(place.URL)
-		if !ok {
-			text, err := s.text(ctx, place.URL)
-			if err != nil {
-				return err
-			}
-			known = parseIndex(text)
-			s.indexes.Store(place.URL, known)
+		known, err := s.index(ctx, place.URL)
+		if err != nil {
+			return err
 		}
-		var err error
-		if sum, at, err = known.(repositoryIndex).find(name, a.Version); err != nil {
+		if sum, at, err = known.find(name, a.Version); err != nil {
 			return fmt.Errorf("repository %s: %w", source.Redacted(place.URL), err)
 		}
 		from = place

@@ -135,7 +135,8 @@ tc filter show dev "$l" $d 2>/dev/null | sed -nE 's/.* pref ([0-9]+) bpf .*[ ](`
 		Unless: "[ -z \"$(" + links + "; ip route show" + routes + "; ip -o addr show" + caches + "; " + sets + "; " + filters + "; " + pins + "; for f in -4 -6; do " + moved + "; done)\" ] &&\n" +
 			"! iptables-save 2>/dev/null | grep -qE '" + rules + "' && ! ip6tables-save 2>/dev/null | grep -qE '" + rules + `' &&
 ! nft list tables 2>/dev/null | grep -qE '` + tables + `'`,
-		Run: filters + ` | while read -r l d p; do tc filter del dev "$l" $d pref "$p"; tc filter show dev "$l" $d | grep -q . || [ $d = ingress ] || tc qdisc del dev "$l" clsact 2>/dev/null || true; done
+		Run: filters + ` | while read -r l d p; do tc filter del dev "$l" $d pref "$p"
+[ -n "$(tc filter show dev "$l" ingress; tc filter show dev "$l" egress)" ] || tc qdisc del dev "$l" clsact 2>/dev/null || true; done
 for p in $(` + pins + `); do rm -rf "$p"; done
 if ip link show kube-ipvs0 >/dev/null 2>&1 && command -v ipvsadm >/dev/null; then ipvsadm -C || true; fi
 for l in $(` + links + `); do ip link delete "$l" 2>/dev/null || ! ip link show "$l" >/dev/null 2>&1; done
