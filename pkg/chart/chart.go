@@ -30,8 +30,8 @@ import (
 type Release struct {
 	Name       string
 	Namespace  string
-	Kubernetes string           // version of the cluster
-	Values     []map[string]any // each over those before it, and all over those of the chart
+	Kubernetes string         // version of the cluster
+	Values     map[string]any // over those of the chart
 }
 
 // Part is one after the other to be applied and waited for.
@@ -49,8 +49,14 @@ func Render(ctx context.Context, file string, r Release) ([]Part, error) {
 	return rendered, nil
 }
 
-// Merge returns values, and others over them.
-func Merge(values, over map[string]any) map[string]any { return loader.MergeMaps(values, over) }
+// Merge returns values, each over those before them.
+func Merge(all ...map[string]any) map[string]any {
+	merged := map[string]any{}
+	for _, values := range all {
+		merged = loader.MergeMaps(merged, values)
+	}
+	return merged
+}
 
 // ReadValues reads a file with values.
 func ReadValues(file string) (map[string]any, error) {
@@ -69,10 +75,7 @@ func render(ctx context.Context, file string, r Release) ([]Part, error) {
 	if err := usable(c, r.Kubernetes); err != nil {
 		return nil, err
 	}
-	chosen := map[string]any{}
-	for _, values := range r.Values {
-		chosen = loader.MergeMaps(chosen, values)
-	}
+	chosen := Merge(r.Values) // a copy: dependencies are noted in it
 	if err := util.ProcessDependencies(c, chosen); err != nil {
 		return nil, err
 	}

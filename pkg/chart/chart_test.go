@@ -100,9 +100,9 @@ func pack(t *testing.T, dir string) string {
 
 // TestRender renders a directory and an archive: definitions first, the last values over the first and all over the chart's, hooks of installations by when they run and their weights, and Jobs that stay.
 func TestRender(t *testing.T) {
-	r := Release{Name: "spring", Namespace: "sales", Kubernetes: "v1.37.1", Values: []map[string]any{
-		{"image": map[string]any{"tag": "v2"}, "replicas": 2}, {"replicas": float64(3)},
-	}}
+	r := Release{Name: "spring", Namespace: "sales", Kubernetes: "v1.37.1", Values: Merge(
+		map[string]any{"image": map[string]any{"tag": "v2"}, "replicas": 2}, map[string]any{"replicas": float64(3)},
+	)}
 	dir := write(t, nil)
 	for _, file := range []string{dir, pack(t, dir)} {
 		got, err := Render(t.Context(), file, r)

@@ -81,16 +81,16 @@ func (c *Cluster) rendered(a v1alpha1.Addon, like Manifests) (all []Manifests) {
 func (c *Cluster) render(a v1alpha1.Addon) ([]chart.Part, error) {
 	r := chart.Release{Name: a.Name, Namespace: cmp.Or(a.Namespace, "default"), Kubernetes: c.Spec.Kubernetes.Version}
 	if known, ok := plugin.KnownChart(a); ok {
-		r.Values = append(r.Values, known.Values)
+		r.Values = known.Values
 	}
 	for _, file := range a.ValuesFiles {
 		values, err := chart.ReadValues(file)
 		if err != nil {
 			return nil, err
 		}
-		r.Values = append(r.Values, values)
+		r.Values = chart.Merge(r.Values, values)
 	}
-	r.Values = append(r.Values, a.Values)
+	r.Values = chart.Merge(r.Values, a.Values)
 	file, err := c.chartFile(a)
 	if err != nil {
 		return nil, err

@@ -65,10 +65,9 @@ func (c *Client) rolledOut(ctx context.Context) verdict {
 // ended reports whether a Job is complete, or is to do nothing. For kstatus it is enough that it has begun.
 func ended(job *unstructured.Unstructured) bool {
 	suspended, _, _ := unstructured.NestedBool(job.Object, "spec", "suspend")
-	conditions, _, _ := unstructured.NestedSlice(job.Object, "status", "conditions")
-	return suspended || slices.ContainsFunc(conditions, func(c any) bool {
-		is, _ := c.(map[string]any)
-		return is["type"] == "Complete" && is["status"] == "True"
+	is, err := status.GetObjectWithConditions(job.Object)
+	return suspended || err == nil && slices.ContainsFunc(is.Status.Conditions, func(c status.BasicCondition) bool {
+		return c.Type == "Complete" && c.Status == corev1.ConditionTrue
 	})
 }
 

@@ -97,12 +97,13 @@ var machineChecks = []check{
 		return room(c, h, f, "inodes", func(s store) int { return s.inodes }, func(d runner.Disk) (int, bool) { return d.FreeIno, d.Inodes > 0 })
 	}},
 	{"kernel", onNodes(func(c *cluster.Cluster, f *runner.Facts) Finding {
-		if n := plugin.NetworkOf(c.Spec); n.Least != "" && !atLeastKernel(f.Kernel, n.Least) {
+		n := plugin.NetworkOf(c.Spec)
+		if n.Least != "" && !atLeastKernel(f.Kernel, n.Least) {
 			return Finding{Found: "kernel " + f.Kernel, Needed: n.Least + " or newer, for " + n.Name, Fix: "choose another spec.network.plugin, or upgrade the operating system"}
 		}
 		needed := []string{runner.FeatureOverlay, runner.FeatureBridgeNF}
-		if kernel := plugin.NetworkOf(c.Spec).Kernel; kernel != nil {
-			needed = append(needed, kernel(c.Spec)...)
+		if n.Kernel != nil {
+			needed = append(needed, n.Kernel(c.Spec)...)
 		}
 		var missing []string
 		for _, m := range needed {

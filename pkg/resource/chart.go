@@ -27,8 +27,11 @@ func chartOf(component string) (c Component, ok bool) {
 	escaped, ok := strings.CutPrefix(component, charts)
 	at, err := url.QueryUnescape(escaped)
 	base, name := path.Split(at)
-	return Component{Name: component, Base: base, File: name + "-{version}.tgz", Sums: "index.yaml"}, ok && err == nil && strings.Contains(base, "://") && name != ""
+	return Component{Name: component, Base: base, File: name + "-{version}.tgz", Sums: listing}, ok && err == nil && strings.Contains(base, "://") && name != ""
 }
+
+// listing is what Helm repositories call the list of their charts, with checksums and places.
+const listing = "index.yaml"
 
 // repositoryIndex is what a Helm repository says of its charts (https://helm.sh/docs/topics/chart_repository).
 type repositoryIndex struct {
@@ -110,7 +113,7 @@ func (s *Store) listed(ctx context.Context, a Artifact, c Component) (sum, at st
 
 // published is where a file is fetched from: for a chart of a Helm repository what that says, as it may be anywhere.
 func (s *Store) published(ctx context.Context, a Artifact, c Component) (string, error) {
-	if _, is := chartOf(a.Component); !is {
+	if c.Sums != listing {
 		return a.expand(c.Base + "{file}"), nil
 	}
 	_, at, _, err := s.listed(ctx, a, c)

@@ -64,7 +64,7 @@ func (s *Store) findSum(ctx context.Context, a Artifact, c Component) (sum strin
 	if c.Sums == "" {
 		return "", at, fault.Advise(fmt.Errorf("%w is published of this version, and none is built into kubexm", errNoSum), "choose one of these versions: "+strings.Join(pinnedVersions(c.Name), ", "))
 	}
-	if _, is := chartOf(a.Component); is {
+	if c.Sums == listing {
 		sum, _, at, err = s.listed(ctx, a, c)
 		return sum, at, err
 	}
@@ -200,13 +200,6 @@ func parseSum(text, file string) string {
 	for _, a := range release.Assets {
 		if sum, ok := strings.CutPrefix(a.Digest, "sha256:"); ok && a.Name == file && isSum(sum) {
 			return strings.ToLower(sum)
-		}
-	}
-	for _, versions := range parseIndex(text).Entries {
-		for _, v := range versions {
-			if slices.ContainsFunc(v.URLs, func(at string) bool { return path.Base(at) == file }) && isSum(v.Digest) {
-				return strings.ToLower(v.Digest)
-			}
 		}
 	}
 	return ""

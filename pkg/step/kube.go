@@ -121,7 +121,7 @@ func (a ApplyChart) Precheck(ctx context.Context, r *runner.Runner) (*Change, er
 	if err := json.Unmarshal(a.Values, &values); err != nil {
 		return nil, err
 	}
-	release := chart.Release{Name: a.What, Namespace: a.Namespace, Kubernetes: a.Kubernetes, Values: []map[string]any{values}}
+	release := chart.Release{Name: a.What, Namespace: a.Namespace, Kubernetes: a.Kubernetes, Values: values}
 	parts, err := chart.Render(ctx, files[0].Path, release)
 	if err != nil {
 		return nil, err

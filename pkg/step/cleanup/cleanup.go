@@ -122,11 +122,12 @@ func Network(c *cluster.Cluster) step.Step {
 		rules += `|--comment "` + own + `"`
 	}
 	tables := "^table [a-z0-9]+ (" + strings.Join(append([]string{"kube-proxy"}, left.Tables...), "|") + ")$"
-	links := `ip -o link show | while read -r _ l _; do l=${l%:}; l=${l%@*}; case $l in ` + strings.Join(append([]string{"cni0", "kube-ipvs0"}, left.Links...), "|") + `) echo "$l" ;; esac; done`
+	const eachLink = "ip -o link show | while read -r _ l _; do l=${l%:}; l=${l%@*}; "
+	links := eachLink + "case $l in " + strings.Join(append([]string{"cni0", "kube-ipvs0"}, left.Links...), "|") + `) echo "$l" ;; esac; done`
 	sets := "if command -v ipset >/dev/null; then ipset list -n | grep -E '^(" + strings.Join(append([]string{"KUBE-"}, left.Sets...), "|") + ")'; fi"
 	pins := "if command -v tc >/dev/null; then for p in " + strings.Join(left.Pins, " ") + `; do if [ -e "$p" ]; then echo "$p"; fi; done; fi`
 	// A program that stays on an interface without what is pinned drops packets. So it goes first, and where there is no tc to do that, both stay until the next boot.
-	filters := `if command -v tc >/dev/null; then ip -o link show | while read -r _ l _; do l=${l%:}; l=${l%@*}; for d in ingress egress; do
+	filters := "if command -v tc >/dev/null; then " + eachLink + `for d in ingress egress; do
 tc filter show dev "$l" $d 2>/dev/null | sed -nE 's/.* pref ([0-9]+) bpf .*[ ](` + strings.Join(left.Filters, "|") + `).*/\1/p' | while read -r p; do echo "$l $d $p"; done; done; done; fi`
 	moved := "ip $f rule show | grep -E '^(" + strings.Join(left.Rules, "|") + ")'"
 	routes, caches := " root "+c.Spec.Network.PodCIDR, " dev lo label "+runner.CacheLabel
