@@ -19,13 +19,15 @@ func (p *Prover) deploy(ctx context.Context) (*corev1.Service, error) {
 	if err == nil || apierrors.IsAlreadyExists(err) {
 		_, err = p.Client.AppsV1().DaemonSets(namespace).Create(ctx, daemonSet(), metav1.CreateOptions{})
 	}
-	if err == nil || apierrors.IsAlreadyExists(err) {
-		_, err = core.Services(namespace).Create(ctx, service(), metav1.CreateOptions{})
+	for _, s := range services() {
+		if err == nil || apierrors.IsAlreadyExists(err) {
+			_, err = core.Services(namespace).Create(ctx, s, metav1.CreateOptions{})
+		}
 	}
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return nil, fmt.Errorf("starting pods: %w", err)
 	}
-	found, err := core.Services(namespace).Get(ctx, "probe", metav1.GetOptions{})
+	found, err := core.Services(namespace).Get(ctx, plain, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("reading the Service: %w", err)
 	}
@@ -56,9 +58,27 @@ func daemonSet() *appsv1.DaemonSet {
 	}
 }
 
-func service() *corev1.Service {
-	return &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: "probe"},
-		Spec:       corev1.ServiceSpec{Selector: labels, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080)}}},
+// The Services before the pods: one of each kind.
+const (
+	plain  = "probe"
+	sticky = "probe-sticky" // who asks always reaches the same pod
+	each   = "probe-each"   // its name leads to the pods themselves
+	onNode = "probe-node"   // and at a port of every node
+)
+
+func services() []*corev1.Service {
+	service := func(name string, change func(*corev1.ServiceSpec)) *corev1.Service {
+		s := &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       corev1.ServiceSpec{Selector: labels, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080)}}},
+		}
+		change(&s.Spec)
+		return s
+	}
+	return []*corev1.Service{
+		service(plain, func(*corev1.ServiceSpec) {}),
+		service(sticky, func(s *corev1.ServiceSpec) { s.SessionAffinity = corev1.ServiceAffinityClientIP }),
+		service(each, func(s *corev1.ServiceSpec) { s.ClusterIP = corev1.ClusterIPNone }),
+		service(onNode, func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort }),
 	}
 }

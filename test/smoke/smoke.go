@@ -61,7 +61,7 @@ func (p *Prover) Prove(ctx context.Context, domain string, external ...string) e
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(p.across(ctx, pods), p.services(ctx, pods, service, domain), p.names(ctx, pods, domain, external), p.logs(ctx, pods)); err != nil {
+	if err := errors.Join(p.across(ctx, pods), p.services(ctx, pods, service, domain), p.kinds(ctx, pods, domain), p.names(ctx, pods, domain, external), p.logs(ctx, pods)); err != nil {
 		return err
 	}
 	return p.remove(ctx, namespace)
