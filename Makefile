@@ -90,6 +90,9 @@ e2e-system: deps ## real clusters whose operating systems are upgraded, and whos
 e2e-networks: deps ## real clusters with other network plugins than flannel, from nothing and back (NETWORK=NAME: only calico, cilium, or cilium-alone, which has no kube-proxy; ROW=N: another row than 1; OFFLINE=1: from a bundle, with the cable cut)
 	E2E_NETWORK=$(NETWORK) E2E_ROW=$(ROW) $(GO) test -tags e2e -count=1 -timeout 90m -v -run '^TestNetworks$(if $(OFFLINE),Offline)$$' ./test/e2e
 
+# RUNTIME=NAME: all clusters of a test have another container runtime than containerd: cri-o
+export E2E_RUNTIME := $(RUNTIME)
+
 .PHONY: e2e
 e2e: deps ## real clusters on machines of this machine's own making; needs root (E2E=REGEXP: only some parts)
 	$(GO) test -tags e2e -count=1 -timeout 120m -v -run '$(or $(value E2E),.)' ./test/e2e

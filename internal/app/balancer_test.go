@@ -30,7 +30,7 @@ func TestSharedBalancers(t *testing.T) {
 		}, []string{"lb1  vip: found 10.0.0.100 answers", "lb2  vip: found 10.0.0.100 answers"}},
 		"somebody's load balancer": {func(w *world) {
 			lb := w.hosts["lb2"]
-			lb.Listen(8443, "nginx")
+			lb.TakePort(8443, "nginx")
 			lb.Put("/usr/sbin/keepalived", "ELF", 0o755)
 			lb.Put("/usr/lib/systemd/system/keepalived.service", "[Service]\nExecStart=/usr/sbin/keepalived\n", 0o644)
 			_, err := lb.Runner().Sh(w.Context(), "systemctl start keepalived")

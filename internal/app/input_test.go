@@ -224,7 +224,7 @@ var troubles = map[string]trouble{
 	}},
 
 	"unfit hosts": {prep: func(w *world, _ *attempt) {
-		w.hosts["node1"].Listen(6443, "nginx")
+		w.hosts["node1"].TakePort(6443, "nginx")
 		w.hosts["node1"].Put("/etc/kubernetes/admin.conf", "x", 0o600)
 		w.hosts["node2"].Put("/var/lib/kubexm/env", "cluster=other\n", 0o644)
 		w.hosts["node2"].CPUs, w.hosts["node2"].MemoryMiB = 1, 900
@@ -238,7 +238,7 @@ var troubles = map[string]trouble{
 		}
 	}},
 	"unfit hosts skipped": {prep: func(w *world, a *attempt) {
-		w.hosts["node1"].Listen(10250, "nginx")
+		w.hosts["node1"].TakePort(10250, "nginx")
 		w.hosts["node3"].Put("/etc/os-release", "ID=slackware\nVERSION_ID=\"15.0\"\nPRETTY_NAME=\"Slackware 15.0\"\n", 0o644)
 		a.SkipPreflight = []string{"os"}
 	}},

@@ -36,6 +36,7 @@ var (
 	harbor    = has("type: harbor")
 	calico    = has("plugin: calico")
 	cilium    = has("plugin: cilium")
+	crio      = has("type: cri-o")
 	private   = has("roles: [registry]")
 	several   = has("{name: node3, address: 10.0.0.13, roles: [master")
 	balanced  = has("{name: lb1")
@@ -93,7 +94,8 @@ var edits = map[string]change{
 	"no DNS caches":           {set: `dns: {nodeLocalDNS: {enabled: false, ip: 169.254.20.10}}`, restarts: "kubelet@nodes"},
 	"DNS":                     {set: `dns: {coredns: {replicas: 3, upstream: [192.0.2.53], externalZones: [{zones: [corp.example], nameservers: [192.0.2.54], cache: 10}]}}`},
 	"validity":                {set: `kubernetes: {certificateValidityDays: 365}`, none: func(c string) bool { return !kubeadmPods(c) }},
-	"releases":                {set: `{runtime: {version: v2.3.3}, network: {flannel: {version: v0.28.8}}}`, restarts: "containerd@nodes"},
+	"releases":                {set: `{runtime: {version: v2.3.3}, network: {flannel: {version: v0.28.8}}}`, restarts: "containerd@nodes", on: func(c string) bool { return !crio(c) }},
+	"release of CRI-O":        {set: `runtime: {version: v1.35.2}`, restarts: "crio@nodes", on: crio},
 	"release of Calico":       {set: `network: {calico: {version: v3.99.1}}`, on: calico},
 	"network of Calico":       {set: `network: {calico: {encapsulation: VXLAN, mtu: 1400, typha: 1, felix: {logSeverityScreen: Error}}}`, on: calico},
 	"release of Cilium":       {set: `network: {cilium: {version: v3.99.1}}`, on: cilium},

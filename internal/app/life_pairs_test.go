@@ -14,6 +14,9 @@ func TestEditsCombined(t *testing.T) {
 	t.Run("images come from a registry that is renamed", func(t *testing.T) {
 		bubble(t, func(t *testing.T) { leads(t, "registry", []string{"releases"}, []string{"private registry"}) })
 	})
+	t.Run("crio", func(t *testing.T) {
+		bubble(t, func(t *testing.T) { leads(t, "crio", []string{"release of CRI-O"}, []string{"registry mirrors"}) })
+	})
 	combined(t, 2)
 }
 
@@ -23,7 +26,7 @@ func TestFaultsEditsCombined(t *testing.T) { combined(t, 20) }
 func combined(t *testing.T, checks int) {
 	fewer(t, checks)
 	rapid.Check(t, func(r *rapid.T) {
-		name := rapid.SampledFrom(append(all(), "registry", "harbor", "calico", "cilium")).Draw(r, "row")
+		name := rapid.SampledFrom(append(all(), "registry", "harbor", "calico", "cilium", "crio", "crio-registry")).Draw(r, "row")
 		draw := func(label string) []string {
 			return rapid.SliceOfNDistinct(rapid.SampledFrom(possible(row(t, name))), 0, 8, rapid.ID[string]).Draw(r, label)
 		}

@@ -191,6 +191,13 @@ func (l *logged) Dial(ctx context.Context, network, address string) (net.Conn, e
 	return conn, err
 }
 
+func (l *logged) Listen(ctx context.Context) (net.Listener, error) {
+	begun := time.Now()
+	listener, err := l.Connector.Listen(ctx)
+	l.tell("listener", "on its loopback", begun, err)
+	return listener, err
+}
+
 func (l *logged) tell(what, line string, begun time.Time, err error) {
 	attrs := []any{"node", l.host, what, line, "duration_ms", time.Since(begun).Milliseconds()}
 	if exit, ok := errors.AsType[*connector.ExitError](err); ok {

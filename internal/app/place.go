@@ -13,9 +13,11 @@ import (
 // apiPlace is plan.API: it reaches the API server of each master through the connection to that master.
 type apiPlace struct{ *site }
 
-func (apiPlace) Exec(context.Context, connector.Cmd) error {
-	return errors.New("the API is no machine that runs commands")
-}
+var errNoMachine = errors.New("the API is no machine that runs commands")
+
+func (apiPlace) Exec(context.Context, connector.Cmd) error { return errNoMachine }
+
+func (apiPlace) Listen(context.Context) (net.Listener, error) { return nil, errNoMachine }
 
 func (p apiPlace) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, _, _ := net.SplitHostPort(address)

@@ -92,20 +92,28 @@ func (s *site) findings(ctx context.Context, built bool) ([]preflight.Finding, e
 	return look.Findings(ctx)
 }
 
-// tryPorts lets hosts try the ports of each other that they need.
+// tryPorts lets hosts try the ports of each other that they need, and listens on those where kubexm will have to.
 func (s *site) tryPorts(ctx context.Context) []*HostError {
-	if slices.Contains(s.SkipPreflight, preflight.Reachability) {
-		return nil
-	}
-	return s.each(func(h *v1alpha1.Host) error {
-		addresses, facts := preflight.Addresses(s.cluster, h.Name), s.cluster.Facts[h.Name]
-		if len(addresses) == 0 || facts == nil {
+	return s.each(func(h *v1alpha1.Host) (err error) {
+		r, facts := s.hosts[h.Name], s.cluster.Facts[h.Name]
+		if facts == nil {
 			return nil
 		}
 		ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer in %s", patience))
 		defer cancel()
-		tried, err := s.hosts[h.Name].Reach(ctx, addresses)
-		facts.Tried = tried
+		if preflight.Forwards(s.cluster, h.Name) && !slices.Contains(s.SkipPreflight, preflight.Forwarding) {
+			l, err := r.Listen(ctx)
+			if fault.IsTransient(err) {
+				return err
+			} else if err != nil {
+				facts.Deaf = err.Error()
+			} else if err := l.Close(); err != nil {
+				return err
+			}
+		}
+		if addresses := preflight.Addresses(s.cluster, h.Name); len(addresses) > 0 && !slices.Contains(s.SkipPreflight, preflight.Reachability) {
+			facts.Tried, err = r.Reach(ctx, addresses)
+		}
 		return err
 	})
 }

@@ -50,3 +50,19 @@ func TestPreflight(t *testing.T) {
 		trips(1) // members know of each other
 	})
 }
+
+// TestPreflightForwarding looks whether kubexm may listen on the nodes of a runtime that only pulls.
+func TestPreflightForwarding(t *testing.T) {
+	for name, fit := range map[string]bool{"crio": false, "crio-registry": true, "row1": true} {
+		bubble(t, func(t *testing.T) {
+			w := newWorld(t, row(t, name), "")
+			w.hosts["node2"].NoForwarding = true
+			a := w.attempt(t.Context())
+			is, err := a.App.Preflight(a.ctx, a.Request, a.Observer)
+			w.must(err)
+			if is.Fit != fit || !fit && (is.Findings[0].Check != "forwarding" || is.Findings[0].Host != "node2") {
+				t.Errorf("%s: fit %t: %+v", name, is.Fit, is.Findings)
+			}
+		})
+	}
+}

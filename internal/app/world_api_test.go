@@ -43,7 +43,7 @@ func (w *world) open(h *runnertest.Host, process, port string, local bool, dial 
 		}
 	}
 	w.ports[h.Name+" "+process] = port
-	h.Listen(n, map[bool]string{true: process, false: "systemd-socket-"}[slices.Contains([]string{"kube-apiserver", "haproxy", "nginx"}, process)])
+	h.TakePort(n, map[bool]string{true: process, false: "systemd-socket-"}[slices.Contains([]string{"kube-apiserver", "haproxy", "nginx"}, process)])
 	h.Serve("127.0.0.1:"+port, dial)
 	for _, from := range w.hosts {
 		if !local {
@@ -63,7 +63,7 @@ func (w *world) close(h *runnertest.Host, process string) {
 	}
 	delete(w.ports, h.Name+" "+process)
 	n, _ := strconv.Atoi(port)
-	h.Listen(n, "")
+	h.TakePort(n, "")
 	h.Serve("127.0.0.1:"+port, nil)
 	for _, from := range w.hosts {
 		from.Serve(w.at(h.Name)+":"+port, nil)

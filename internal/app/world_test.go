@@ -253,11 +253,20 @@ func (w *world) live() {
 			continue
 		}
 		h.AddPod("pod")
-		for at, kind := range map[string]string{
-			"/run/containerd/io.containerd.grpc.v1.cri/sandboxes/pod/shm": "tmpfs", "/run/containerd/io.containerd.runtime.v2.task/k8s.io/pod/rootfs": "overlay",
-			"/var/lib/kubelet/pods/pod/volumes/kubernetes.io~projected/token": "tmpfs", "/run/netns/cni-pod": "nsfs",
-		} {
-			h.Put(at+"/x", "", 0o600)
+		mounts := map[string]string{
+			"/run/containerd/io.containerd.grpc.v1.cri/sandboxes/pod/shm": "tmpfs", "/run/containerd/io.containerd.runtime.v2.task/k8s.io/pod/rootfs": "overlay", "/run/netns/cni-pod": "nsfs",
+		}
+		if _, is := h.Get("/usr/local/bin/crio"); is {
+			mounts = map[string]string{
+				"/run/crio/storage/overlay-containers/pod/userdata/shm": "tmpfs", "/var/lib/crio/storage/overlay": "overlay",
+				"/run/netns/0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0": "nsfs", "/run/utsns/0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0": "nsfs",
+			}
+			h.Put("/etc/crio/auth/in-use/x", "", 0o600)
+			h.Remove("/etc/crio/auth/in-use/x") // the directory stays
+		}
+		mounts["/var/lib/kubelet/pods/pod/volumes/kubernetes.io~projected/token"] = "tmpfs"
+		for at, kind := range mounts {
+			h.Put(at+map[bool]string{false: "/x"}[kind == "nsfs"], "", 0o600) // a namespace is kept by a file
 			h.Mount(kind, at, kind)
 		}
 		for _, file := range []string{

@@ -23,6 +23,7 @@ var places = map[string]string{
 	"pkg/step/calico/":       "calico",
 	"pkg/step/cilium/":       "cilium",
 	"pkg/step/containerd/":   "containerd",
+	"pkg/step/crio/":         "cri-o",
 	"pkg/step/flannel/":      "flannel",
 	"pkg/step/loadbalancer/": "keepalived kube-vip",
 	"pkg/step/localpath/":    "local-path",

@@ -77,10 +77,10 @@ func (c *Cluster) podNameServers() (all []any) {
 	return append(all, c.DNSIP())
 }
 
-// Drains returns the nodes among hosts whose pods must go before their kubelets change, or went for that in a run that was cut off.
+// Drains returns the nodes among hosts whose pods must go before their kubelets or container runtimes change, or went for that in a run that was cut off.
 func (c *Cluster) Drains(hosts []string) []string {
 	return slices.DeleteFunc(slices.Clone(hosts), func(h string) bool {
-		return c.Holds(h) || !c.OtherManagers(h) && !c.losesCache(h) && !c.OtherKubelet(h) && !c.FactsOf(h).Drained
+		return c.Holds(h) || !c.OtherManagers(h) && !c.losesCache(h) && !c.OtherKubelet(h) && !c.RuntimeEndsPods(h) && !c.FactsOf(h).Drained
 	})
 }
 

@@ -160,6 +160,14 @@ func (c *Cluster) Artifact(component, host string) resource.Artifact {
 	return a
 }
 
+// RuntimePrograms are what the container runtime of a host consists of.
+func (c *Cluster) RuntimePrograms(host string) (all []resource.Artifact) {
+	for _, p := range plugin.RuntimeOf(c.Spec).Parts {
+		all = append(all, c.Artifact(p.Name, host))
+	}
+	return all
+}
+
 // Image is the reference of a component's image in the version of this cluster.
 func (c *Cluster) Image(component string) string {
 	ref, err := resource.Image(component, c.version(component))

@@ -55,6 +55,13 @@ func (c *Cluster) OtherRuntime(host string) bool {
 	return known && !config.Same(is, c.version(plugin.RuntimeOf(c.Spec).Parts[0].Name))
 }
 
+// RuntimeEndsPods reports whether the container runtime that a node is to have ends all containers there as it starts.
+func (c *Cluster) RuntimeEndsPods(host string) bool {
+	_, is, known := strings.Cut(c.Observed.Nodes[host].Runtime, "://")
+	kind := plugin.RuntimeOf(c.Spec)
+	return known && kind.Ends && config.Minor(is) != config.Minor(c.version(kind.Parts[0].Name))
+}
+
 // AtATime is how many of some nodes are drained and changed at a time, as spec.upgrade.maxUnavailable says; at least one.
 func (c *Cluster) AtATime(nodes int) int {
 	most := c.Spec.Upgrade.MaxUnavailable

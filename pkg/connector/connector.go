@@ -56,9 +56,14 @@ type Connector interface {
 	// Dial opens a connection from the machine: "tcp" or "unix". Over SSH it has
 	// no deadlines: close it instead.
 	Dial(ctx context.Context, network, address string) (net.Conn, error)
+	// Listen takes connections to a free TCP port of the machine's loopback, which
+	// is in the listener's address. Over SSH it ends with the connection.
+	Listen(context.Context) (net.Listener, error)
 	// Close ends what runs, as canceling does, and the connection.
 	Close() error
 }
+
+const freePort = "127.0.0.1:0" // of the loopback
 
 // ExitError is a command that ran and failed.
 type ExitError struct {

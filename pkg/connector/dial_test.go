@@ -51,6 +51,57 @@ func TestDial(t *testing.T) {
 	}
 }
 
+// TestListen reaches this process from the machine, at a port of its loopback.
+func TestListen(t *testing.T) {
+	s := startSSHD(t)
+	here := Local()
+	defer here.Close()
+	for name, c := range map[string]Connector{"ssh": s.connect(t, s.config()), "local": here} {
+		t.Run(name, func(t *testing.T) {
+			l, err := c.Listen(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				for {
+					conn, err := l.Accept()
+					if err != nil {
+						return
+					}
+					go func() {
+						_, _ = io.Copy(conn, conn)
+						conn.Close()
+					}()
+				}
+			}()
+			for range 2 {
+				conn, err := here.Dial(t.Context(), "tcp", l.Addr().String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				go conn.Write([]byte(allBytes))
+				got := make([]byte, len(allBytes))
+				if _, err := io.ReadFull(conn, got); err != nil || string(got) != allBytes {
+					t.Errorf("%q, %v", got, err)
+				}
+			}
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+			if conn, err := here.Dial(t.Context(), "tcp", l.Addr().String()); err == nil {
+				conn.Close()
+				t.Error("the port is open after Close")
+			}
+		})
+	}
+	t.Run("forbidden", func(t *testing.T) {
+		strict := startSSHD(t, "AllowTcpForwarding no")
+		_, err := strict.connect(t, strict.config()).Listen(t.Context())
+		goldenError(t, err)
+	})
+}
+
 func TestDialFails(t *testing.T) {
 	s := startSSHD(t)
 	strict := startSSHD(t, "AllowTcpForwarding no", "AllowStreamLocalForwarding no")

@@ -110,7 +110,7 @@ func (c *conn) dialError(ctx context.Context, network, address string, err error
 	case !errors.As(err, &refused):
 		err = c.lostOr(err)
 	case refused.Reason == ssh.Prohibited:
-		err = fault.Advise(err, fmt.Sprintf("set \"AllowTcpForwarding yes\" in sshd_config on %s and reload sshd", c.name))
+		err = c.forbidden(err)
 	case network == "unix": // sshd gives no reasons
 		err = fault.Transient(fault.Advise(err, fmt.Sprintf("check on %s that the socket is there, that %s may open it, "+
 			"and that sshd_config has \"AllowStreamLocalForwarding yes\"", c.name, c.user)))
@@ -118,4 +118,17 @@ func (c *conn) dialError(ctx context.Context, network, address string, err error
 		err = fault.Transient(err)
 	}
 	return fmt.Errorf("dialing %s from %s: %w", address, c.name, err)
+}
+
+func (c *conn) listenError(err error) error {
+	if strings.Contains(err.Error(), "denied by peer") { // x/crypto has no error of its own for it
+		err = c.forbidden(err)
+	} else {
+		err = c.lostOr(err)
+	}
+	return fmt.Errorf("listening on the loopback of %s: %w", c.name, err)
+}
+
+func (c *conn) forbidden(err error) error {
+	return fault.Advise(err, fmt.Sprintf("set \"AllowTcpForwarding yes\" in sshd_config on %s and reload sshd", c.name))
 }

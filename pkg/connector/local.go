@@ -39,6 +39,10 @@ func (l *local) Dial(ctx context.Context, network, address string) (net.Conn, er
 	return new(net.Dialer).DialContext(ctx, network, address)
 }
 
+func (l *local) Listen(ctx context.Context) (net.Listener, error) {
+	return new(net.ListenConfig).Listen(ctx, "tcp", freePort)
+}
+
 func (l *local) Close() error {
 	l.life.close()
 	return nil

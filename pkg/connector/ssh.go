@@ -112,6 +112,23 @@ func (s *sshConnector) Dial(ctx context.Context, network, address string) (net.C
 	return conn, nil
 }
 
+func (s *sshConnector) Listen(ctx context.Context) (net.Listener, error) {
+	ctx, leave, err := s.enter(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.cfg.Name, err)
+	}
+	defer leave()
+	c, err := s.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l, err := c.client.Listen("tcp", freePort)
+	if err != nil {
+		return nil, c.listenError(err)
+	}
+	return l, nil
+}
+
 func (s *sshConnector) Close() error {
 	s.life.close()
 	s.mu.Lock()

@@ -262,7 +262,8 @@ func TestPodsGetAnAddress(t *testing.T) {
 	}
 }
 
-// TestOtherRuntimes changes container runtimes to another version one node after the other, and else a quarter of the nodes at a time.
+// TestOtherRuntimes changes container runtimes to another version one node after the other, and else a quarter of the nodes at a time. Nodes are drained for one
+// that ends their containers; masters, too, go one by one then.
 func TestOtherRuntimes(t *testing.T) {
 	text := clustertest.Masters
 	var workers []string
@@ -271,8 +272,12 @@ func TestOtherRuntimes(t *testing.T) {
 		workers = append(workers, name)
 		text += fmt.Sprintf("  - {name: %s, address: 10.0.0.%d, roles: [worker]}\n", name, 20+i)
 	}
-	for runs, apart := range map[string]bool{"containerd://2.0.0": true, "containerd://2.3.4": false} {
-		c := clustertest.Parse(t, text, nil)
+	for runs, is := range map[string]struct{ apart, drained bool }{
+		"containerd://2.0.0": {true, false}, "containerd://2.3.4": {false, false},
+		"cri-o://1.35.2": {true, true}, "cri-o://1.36.2": {true, false}, "cri-o://1.36.3": {false, false},
+	} {
+		kind, _, _ := strings.Cut(runs, "://")
+		c := clustertest.Parse(t, text+"  runtime: {type: "+kind+"}\n", nil)
 		c.Observed.Nodes = map[string]cluster.Node{}
 		for _, h := range c.Nodes() {
 			c.Observed.Nodes[h] = cluster.Node{Version: c.Spec.Kubernetes.Version, Runtime: runs}
@@ -292,8 +297,11 @@ func TestOtherRuntimes(t *testing.T) {
 			}
 			last[n.Host] = n.ID
 		}
-		if got := before[first["w2"]][last["w1"]]; got != apart {
+		if got := before[first["w2"]][last["w1"]]; got != is.apart {
 			t.Errorf("%s: w2 waits for w1: %t", runs, got)
+		}
+		if got := len(c.Drains(workers)) == len(workers); got != is.drained {
+			t.Errorf("%s: drained %t", runs, got)
 		}
 	}
 }

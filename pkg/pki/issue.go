@@ -8,6 +8,8 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
+	"math/big"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -83,6 +85,19 @@ func names(c *x509.Certificate) []string {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// SelfSigned makes a certificate for what serves at an address during one run, whose key is nowhere else.
+func SelfSigned(ip net.IP) (*Pair, error) {
+	key, keyPEM, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	return sign(&x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kubexm"}, IPAddresses: []net.IP{ip}, NotBefore: now.Add(-24 * time.Hour), NotAfter: now.Add(operatorValidity),
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true,
+	}, nil, key, keyPEM)
 }
 
 // sign makes a certificate for key from the template; issuer nil: self-signed.

@@ -1,6 +1,10 @@
 package plugin
 
-import "github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+import (
+	"cmp"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+)
 
 var containerd = Runtime{
 	Plugin: Plugin{
@@ -15,12 +19,8 @@ var containerd = Runtime{
 			},
 			runc, crictl, cniPlugins,
 		},
-		Version: Field{"spec.runtime.version", func(s *v1alpha1.Spec) *string {
-			if s.Runtime.Type != "containerd" {
-				return nil
-			}
-			return &s.Runtime.Version
-		}},
+		Version: runtimeVersion("containerd"),
+		Default: func(s *v1alpha1.Spec) { s.Runtime.DataRoot = cmp.Or(s.Runtime.DataRoot, "/var/lib/containerd") },
 		Gates: []Gate{
 			{Least: "v1.7.0", Why: "containerd must be 1.7 or newer"},
 			// https://kubernetes.io/blog/2025/12/17/kubernetes-v1-35-release. Kubelets still start with it until 1.38
@@ -35,5 +35,5 @@ var containerd = Runtime{
 	},
 	Socket: "/run/containerd/containerd.sock",
 	Images: "ctr -n k8s.io images ls -q",
-	Run:    "ctr -n k8s.io run --rm --net-host --privileged",
+	Run:    `run_image() { ctr -n k8s.io run --rm --net-host --privileged "$@"; }`,
 }

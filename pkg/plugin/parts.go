@@ -1,5 +1,7 @@
 package plugin
 
+import "github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
+
 // Parts of more than one container runtime.
 var (
 	runc = Component{
@@ -23,6 +25,16 @@ var (
 		Programs: []string{"[a-z]*"}, // not LICENSE and README.md
 	}
 )
+
+// runtimeVersion is the version of a cluster's container runtime, where that is the named one.
+func runtimeVersion(name string) Field {
+	return Field{"spec.runtime.version", func(s *v1alpha1.Spec) *string {
+		if s.Runtime.Type != name {
+			return nil
+		}
+		return &s.Runtime.Version
+	}}
+}
 
 // CNIPlugins is the part of runtimes that network plugins build on.
 const CNIPlugins = "cni-plugins"

@@ -12,7 +12,7 @@ import (
 )
 
 // Runtimes are the rows of spec.runtime.type.
-func Runtimes() []Runtime { return []Runtime{containerd} }
+func Runtimes() []Runtime { return []Runtime{containerd, crio} }
 
 // Networks are the rows of spec.network.plugin.
 func Networks() []Network { return []Network{flannel, calico, cilium} }
@@ -141,8 +141,10 @@ type Left struct {
 type Runtime struct {
 	Plugin
 	Socket string // of the CRI
+	Pulls  bool   // it takes images from registries alone
+	Ends   bool   // another minor version of it ends all containers as it starts
 	Images string // command that lists the images of Kubernetes, one a line
-	Run    string // command that runs a program of such an image with all powers, in the network of the host: IMAGE NAME COMMAND...
+	Run    string // shell function run_image, which runs a program of such an image with all powers, in the network of the host: IMAGE NAME COMMAND...
 }
 
 // Endpoint is the socket as a URL.

@@ -16,8 +16,16 @@ import (
 	"github.com/kubexm/kubexm/pkg/runner"
 )
 
-// Reachability is the check whose facts are asked for apart: hosts try ports of each other.
-const Reachability = "reachability"
+// Checks whose facts are asked for apart: hosts try ports of each other, and let kubexm listen on their loopback.
+const (
+	Reachability = "reachability"
+	Forwarding   = "forwarding"
+)
+
+// Forwards reports whether kubexm listens on a host while it brings images there.
+func Forwards(c *cluster.Cluster, host string) bool {
+	return plugin.RuntimeOf(c.Spec).Pulls && c.RegistryHost() == "" && slices.Contains(c.Nodes(), host)
+}
 
 // Etcd is the check of an external etcd, which is no host.
 const Etcd = "external-etcd"
@@ -158,6 +166,15 @@ var networkChecks = []check{
 			Found: "a proxy is set, and no_proxy lacks " + strings.Join(lacks, ", "), Needed: "direct connections within the cluster",
 			Fix: "add them to no_proxy where the proxy is set (/etc/environment)",
 		})
+	}},
+	{Forwarding, func(c *cluster.Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+		if f.Deaf == "" {
+			return Finding{}
+		}
+		return Finding{
+			Found: f.Deaf, Needed: "a port of the host's loopback that sshd forwards: " + plugin.RuntimeOf(c.Spec).Name + " takes images from registries alone, and kubexm is one",
+			Fix: "set \"AllowTcpForwarding yes\" in sshd_config there and reload sshd, or give a host the role registry",
+		}
 	}},
 	{Reachability, func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
 		ports := map[string][]string{} // by what came of them

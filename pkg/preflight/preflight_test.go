@@ -50,6 +50,7 @@ var unfit = map[string]func(*runner.Facts){
 	"data of others":                  func(f *runner.Facts) { f.Filled = []string{"/var/lib/containerd"} },
 	"clock a bit ahead":               func(f *runner.Facts) { f.Skew = 6 * time.Second },
 	"clock hours behind":              func(f *runner.Facts) { f.Skew = -8 * time.Hour },
+	"no forwarding":                   func(f *runner.Facts) { f.Deaf = "listening on its loopback: denied" },
 	"ports of a worker":               func(f *runner.Facts) { f.Listening[10250], f.Listening[10256] = "kubelet", "kube-proxy" },
 	"ports of a master": func(f *runner.Facts) {
 		for p, by := range map[int]string{6443: "nginx", 10257: "java", 10259: "", 2379: "etcd", 2380: "etcd"} {

@@ -30,7 +30,11 @@ func Components() []Component {
 		},
 	}
 	for _, p := range plugin.All() {
-		all = append(all, p.Parts...)
+		for _, part := range p.Parts { // some are of several
+			if !slices.ContainsFunc(all, func(c Component) bool { return c.Name == part.Name }) {
+				all = append(all, part)
+			}
+		}
 	}
 	return slices.DeleteFunc(all, func(c Component) bool { return c.Image != "" })
 }

@@ -62,6 +62,7 @@ type Facts struct {
 	Drained        bool              `json:"drained"`                // kubexm took the pods off the node, and has not let them back yet, or not run what comes after that
 	Inventory      []string          `json:"inventory"`              // what kubexm made there, see Inventory; of a host that has none, what its ledger lists
 
+	Deaf  string            `json:"-"` // why it is not possible to listen on its loopback, where that was tried: see Listen
 	Tried map[string]string `json:"-"` // addresses that the host tried, and why they are out of reach: see Reach
 }
 

@@ -91,6 +91,12 @@ func (r *Runner) Run(ctx context.Context, name string, args ...string) (string, 
 	return r.Sh(ctx, Quote(append([]string{name}, args...)...))
 }
 
+// Listen takes connections to a free port of the host's loopback.
+func (r *Runner) Listen(ctx context.Context) (net.Listener, error) {
+	r.trips.Add(1)
+	return r.conn.Listen(ctx)
+}
+
 // Dial connects from the host: "tcp" or "unix".
 func (r *Runner) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	r.trips.Add(1)

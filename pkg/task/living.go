@@ -223,10 +223,10 @@ func left(c *cluster.Cluster, host string) int {
 }
 
 // restartsPods reports whether the kubelet of a master that gets another minor version restarts static pods, such as those of the control plane: it knows them by a
-// checksum of all their fields, of which another version has others (k8s.io/kubernetes/pkg/kubelet/config/common.go, applyDefaults).
+// checksum of all their fields, of which another version has others (k8s.io/kubernetes/pkg/kubelet/config/common.go, applyDefaults). So may another container runtime.
 func restartsPods(c *cluster.Cluster, host string) bool {
 	vip := plugin.VIPOf(c.Spec)
-	return c.Host(host).Is(v1alpha1.RoleMaster) && (c.Kubeadm() || vip.Pod && c.Host(host).Is(vip.Role)) && c.OtherKubelet(host)
+	return c.Host(host).Is(v1alpha1.RoleMaster) && (c.Kubeadm() || vip.Pod && c.Host(host).Is(vip.Role)) && (c.OtherKubelet(host) || c.RuntimeEndsPods(host))
 }
 
 // LiveNodes keeps runtime, kubelet and kube-proxy of nodes that run: of one at first, then of a quarter at a time, or as

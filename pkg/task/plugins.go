@@ -6,6 +6,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/step/calico"
 	"github.com/kubexm/kubexm/pkg/step/cilium"
 	"github.com/kubexm/kubexm/pkg/step/containerd"
+	"github.com/kubexm/kubexm/pkg/step/crio"
 	"github.com/kubexm/kubexm/pkg/step/flannel"
 	"github.com/kubexm/kubexm/pkg/step/loadbalancer"
 	"github.com/kubexm/kubexm/pkg/step/localpath"
@@ -22,6 +23,7 @@ var (
 		from func(*cluster.Cluster) step.Files                    // where it gets images
 	}{
 		"containerd": {containerd.Steps, containerd.Load, containerd.Registries},
+		"cri-o":      {crio.Steps, crio.Load, crio.Registries},
 	}
 	networks = map[string]struct {
 		install func(*cluster.Cluster) []step.Step

@@ -27,7 +27,6 @@ type unit struct {
 var data = map[string][]any{
 	"containerd/config-v2": {containerd{"/var/lib/containerd", "registry.k8s.io/pause:3.10", true}},
 	"containerd/config-v3": {containerd{"/data/containerd", "registry.k8s.io/pause:3.10", false}},
-	"containerd/crictl":    {nil},
 	"containerd/hosts":     {hosts},
 	"coredns/corefile": {
 		corefile{"cluster.local", "", "", []string{"/etc/resolv.conf"}, nil},
@@ -42,6 +41,11 @@ var data = map[string][]any{
 		Corefile, ClusterIP, Image, Digest string
 		Replicas                           int
 	}{".:53 {\n    errors\n}", "10.233.0.10", "registry.k8s.io/coredns/coredns:v1.14.6", "0123456789abcdef", 2}},
+	"crio/crio":   {map[string]string{"Root": "/var/lib/crio/storage", "Pause": "registry.k8s.io/pause:3.10"}},
+	"crio/pinned": {[]string{"registry.k8s.io/coredns/coredns:v1.14.6", "registry.k8s.io/pause:3.10"}},
+	"crio/registries": {[]any{
+		map[string]any{"Prefix": "docker.io", "First": []any{map[string]any{"Location": "mirror.example.com/hub", "Insecure": true}}, "Last": map[string]any{"Location": "docker.io", "Insecure": false}},
+	}},
 	"kubeadm/patch": {map[string]string{"Pod": "kube-apiserver", "Digest": "0123456789abcdef"}},
 	"kubernetes/kube-proxy": {map[string]string{
 		"Config": "kind: KubeProxyConfiguration\nmode: nftables", "Server": "https://lb.kubexm.local:6443", "Image": "registry.k8s.io/kube-proxy:v1.37.1", "Digest": "0123456789abcdef",

@@ -81,7 +81,7 @@ func newCluster(t *testing.T, row int, w where, edits ...edit) *cluster {
 		c.work = filepath.Join(the.dir, "work")
 	}
 	var text bytes.Buffer
-	err := the.bed.Config(&text, the.builder, testbed.ConfigOptions{Name: c.name, Nodes: len(the.nodes), Row: row, Kubernetes: w.kubernetes})
+	err := the.bed.Config(&text, the.builder, testbed.ConfigOptions{Name: c.name, Nodes: len(the.nodes), Row: row, Kubernetes: w.kubernetes, Runtime: another(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

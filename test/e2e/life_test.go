@@ -281,14 +281,14 @@ func (c *cluster) drifts(t *testing.T) {
 	the.on(t, worker, "sed -i 's/^net.ipv4.ip_forward.*/net.ipv4.ip_forward = 0/' /etc/sysctl.d/99-kubexm.conf; echo '# mine' >>/etc/hosts")
 	the.on(t, worker, "sed -i 's/maxPods: .*/maxPods: 50/' /var/lib/kubelet/config.yaml; systemctl disable --now kubelet; chmod 600 /etc/crictl.yaml")
 	the.on(t, master, "sed -i 's/ lb.kubexm.local$/ lb.kubexm.invalid/' /etc/hosts; rm /etc/security/limits.d/kubexm.conf; echo >>/usr/local/bin/crictl")
-	the.on(t, master, "touch /etc/kubernetes/theirs; systemctl stop containerd")
+	the.on(t, master, "touch /etc/kubernetes/theirs; systemctl stop "+runtime(t).Unit)
 	plan := c.run(t, "plan", "apply", "-o", "json").ok(t)
 	var found struct {
 		Steps []struct{ Host, What, Why string }
 	}
 	must(t, json.Unmarshal(plan.stdout.Bytes(), &found))
 	for _, want := range []string{
-		master.Name + " block in /etc/hosts", master.Name + " kernel parameters", master.Name + " upload container runtime", master.Name + " service containerd",
+		master.Name + " block in /etc/hosts", master.Name + " kernel parameters", master.Name + " upload container runtime", master.Name + " service " + runtime(t).Unit,
 		worker.Name + " kernel parameters", worker.Name + " files container runtime", worker.Name + " *kubelet*", worker.Name + " service kubelet",
 		"api apply coredns", "api labels and taints of " + worker.Name,
 	} {

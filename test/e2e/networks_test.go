@@ -116,7 +116,7 @@ func (c *cluster) packets(t *testing.T) {
 	}
 	for _, pair := range [][2]corev1.Pod{{one, pods.Items[elsewhere]}, {pods.Items[elsewhere], one}} {
 		from, to := pair[0], pair[1]
-		out := the.on(t, the.node(t, from.Spec.NodeName), fmt.Sprintf(`pod=$(crictl pods -q --name %[1]s); pid=$(crictl inspectp -o go-template --template '{{.info.pid}}' "$pod")
+		out := the.on(t, the.node(t, from.Spec.NodeName), fmt.Sprintf(`pid=$(crictl inspect -o go-template --template '{{.info.pid}}' "$(crictl ps -q --pod "$(crictl pods -q --name %[1]s)")")
 mtu() { nsenter -t "$pid" -n ip "$@" | sed -n 's/.* mtu \([0-9]*\).*/\1/p'; }
 mtu=$(mtu route get %[2]s); mtu=${mtu:-$(mtu link show eth0)} # plugins limit the one or the other
 fits() { nsenter -t "$pid" -n ping -q -c 1 -W 2 -M do -s "$1" %[2]s >/dev/null 2>&1; }

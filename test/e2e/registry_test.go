@@ -58,7 +58,7 @@ func TestRegistry(t *testing.T) {
 // nodesOnlyPull tries to push to the registry from a node, with what that has.
 func nodesOnlyPull(t *testing.T, name string) {
 	t.Helper()
-	const push = `auth=$(sed -n 's/.*Authorization = \[*"\(Basic [^"]*\)".*/\1/p' /etc/containerd/certs.d/*/hosts.toml | head -n 1)
+	push := "auth=$(" + runtimes[runtime(t).Name].login + `)
 curl -sk -H "Authorization: $auth" -o /dev/null -w '%%{http_code} ' https://%[1]s/v2/
 curl -sk -H "Authorization: $auth" -o /dev/null -w '%%{http_code} ' -X POST https://%[1]s/v2/mine/blobs/uploads/
 curl -sk -o /dev/null -w '%%{http_code}' --connect-timeout 3 https://%[1]s:5001/v2/ || :`

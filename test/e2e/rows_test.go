@@ -20,7 +20,6 @@ import (
 	"github.com/kubexm/kubexm/internal/store"
 	"github.com/kubexm/kubexm/test/smoke"
 	"github.com/kubexm/kubexm/test/testbed"
-	"github.com/kubexm/kubexm/test/testbed/build"
 )
 
 // undisturbed is the state of each row's cluster when nothing disturbs it.
@@ -173,14 +172,12 @@ func checkNodes(t *testing.T, c *cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	containerd, err := build.Find(the.table, "containerd@"+c.containerd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtime := runtime(t)
+	program := find(t, runtime.Name+"@"+c.containerd)
 	for i, n := range list.Items {
 		is := n.Status.NodeInfo
 		got := []string{n.Name, is.KubeletVersion, is.ContainerRuntimeVersion, n.Status.Addresses[0].Address}
-		want := []string{the.nodes[i].Name, c.version(t), "containerd://" + containerd.Version[1:], the.nodes[i].Address}
+		want := []string{the.nodes[i].Name, c.version(t), runtime.Name + "://" + program.Version[1:], the.nodes[i].Address}
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("node %d: %s", i, d)
 		}
@@ -207,8 +204,8 @@ func checkNodes(t *testing.T, c *cluster) {
 		}
 	}
 	for _, n := range c.kubelets() {
-		facts := the.on(t, n, `systemctl is-active kubelet containerd; stat -c %a /var/lib/kubelet/config.yaml
-grep -c "^cgroupDriver: systemd" /var/lib/kubelet/config.yaml; grep -c "SystemdCgroup = true" /etc/containerd/config.toml; crictl info >/dev/null && echo crictl`)
+		facts := the.on(t, n, "systemctl is-active kubelet "+runtime.Unit+`; stat -c %a /var/lib/kubelet/config.yaml
+grep -c "^cgroupDriver: systemd" /var/lib/kubelet/config.yaml; `+runtimes[runtime.Name].systemd+`; crictl info >/dev/null && echo crictl`)
 		if want := "active\nactive\n644\n1\n1\ncrictl"; facts != want {
 			t.Errorf("%s: %q, want %q", n.Name, facts, want)
 		}

@@ -69,5 +69,10 @@ func (s system) Dial(context.Context, string, string) (net.Conn, error) {
 	return nil, errors.New("it has no network")
 }
 
+// Listen always fails, too.
+func (s system) Listen(context.Context) (net.Listener, error) {
+	return nil, errors.New("it has no network")
+}
+
 // Close does nothing.
 func (s system) Close() error { return nil }

@@ -25,6 +25,7 @@ type ConfigOptions struct {
 	Row        int    // of the deployment matrix, see Rows
 	Kubernetes string // version or minor version; empty: the newest that can be built
 	Network    string // the plugin; empty: flannel
+	Runtime    string // empty: containerd
 	Upstream   bool   // as in the real world: no mirror, and kubexm chooses the versions
 }
 
@@ -33,6 +34,7 @@ type configData struct {
 	Name, User, KeyFile, SudoPassword, Arch, Type string // no KeyFile, no Arch: not in the file
 	EtcdType, EtcdURL, EtcdCerts, Balancer, VIP   string
 	Network                                       string // empty: flannel, in the version that was built
+	Runtime                                       string // empty: containerd, likewise
 	Upstream                                      bool
 	Files, Images                                 string // addresses of the mirror
 	Hosts                                         []configHost
@@ -128,7 +130,7 @@ func (t *Testbed) Config(w io.Writer, b *build.Builder, o ConfigOptions) error {
 	data := configData{
 		Name: cmp.Or(o.Name, "testbed"), Upstream: o.Upstream, User: t.User(), KeyFile: t.KeyFile(), Arch: runtime.GOARCH,
 		Type: row.Kubernetes, EtcdType: row.Etcd, EtcdURL: etcd, EtcdCerts: certs, Balancer: row.Balancer, VIP: t.VIP(),
-		Network: o.Network, Files: t.FilesAddress(), Images: t.ImagesAddress(), Hosts: hosts,
+		Network: o.Network, Runtime: o.Runtime, Files: t.FilesAddress(), Images: t.ImagesAddress(), Hosts: hosts,
 	}
 	if data.User == "kube" {
 		data.SudoPassword = Password

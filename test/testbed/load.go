@@ -4,8 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os/exec"
 	"runtime"
+	"strings"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -18,11 +22,24 @@ import (
 	"github.com/kubexm/kubexm/test/testbed/mirror"
 )
 
-// Load puts an image of the cache into the containerd of a node.
+// Load puts an image of the cache into the container runtime of a node: containerd, or CRI-O, which can only pull.
 func (t *Testbed) Load(ctx context.Context, n Node, ref string) error {
+	load := t.importImage
+	if out, err := t.SSH(ctx, n, "systemctl is-active crio || true"); err != nil {
+		return err
+	} else if strings.TrimSpace(out) == "active" {
+		load = t.pullImage
+	}
+	if err := load(ctx, n, ref); err != nil {
+		return fmt.Errorf("loading %s on %s: %w", ref, n.Name, err)
+	}
+	return nil
+}
+
+func (t *Testbed) importImage(ctx context.Context, n Node, ref string) error {
 	tag, err := name.NewTag(ref)
 	if err != nil {
-		return fmt.Errorf("loading an image: %w", err)
+		return err
 	}
 	all, err := layout.ImageIndexFromPath(mirror.Layout(t.Cache))
 	if err != nil {
@@ -30,11 +47,11 @@ func (t *Testbed) Load(ctx context.Context, n Node, ref string) error {
 	}
 	found, err := partial.FindIndexes(all, match.Name(ref))
 	if err != nil || len(found) == 0 {
-		return fmt.Errorf("image %s is not in the cache: run testbed images (%w)", ref, err)
+		return fmt.Errorf("it is not in the cache: run testbed images (%w)", err)
 	}
 	images, err := partial.FindImages(found[0], match.Platforms(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}))
 	if err != nil || len(images) != 1 {
-		return fmt.Errorf("reading image %s: %d images, %w", ref, len(images), err)
+		return fmt.Errorf("reading it: %d images, %w", len(images), err)
 	}
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(tarball.Write(tag, images[0], w)) }()
@@ -42,8 +59,27 @@ func (t *Testbed) Load(ctx context.Context, n Node, ref string) error {
 	line := append(t.SSHCommand(n, "root"), "/usr/local/bin/ctr -n k8s.io images import -")
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	cmd.Stdin = r
-	if _, err := host.Output(cmd); err != nil {
-		return fmt.Errorf("loading %s on %s: %w", ref, n.Name, err)
+	_, err = host.Output(cmd)
+	return err
+}
+
+// pullImage serves the cache to the node through the connection to it.
+func (t *Testbed) pullImage(ctx context.Context, n Node, ref string) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
 	}
-	return nil
+	server := &http.Server{Handler: mirror.Registry{Layout: mirror.Layout(t.Cache)}, ReadHeaderTimeout: time.Minute}
+	go func() { _ = server.Serve(l) }() // until it is closed
+	defer server.Close()
+	const there = "127.0.0.1:5999"
+	registry, _, _ := strings.Cut(ref, "/")
+	ssh := t.SSHCommand(n, "root")
+	ssh = append(ssh[:len(ssh)-1], "-o", "ExitOnForwardFailure=yes", "-R", there+":"+l.Addr().String(), ssh[len(ssh)-1], fmt.Sprintf(`set -e; f=/etc/crio/registries.conf.d/testbed.conf
+printf '[[registry]]\nlocation = "%%s"\n[[registry.mirror]]\nlocation = "%%s"\ninsecure = true\n' %[1]s %[2]s/%[1]s >$f
+trap 'rm -f $f; systemctl reload crio' EXIT
+systemctl reload crio
+i=0; until crictl pull %[3]s || [ $i = 20 ]; do i=$((i + 1)); sleep 0.3; done`, registry, there, ref))
+	_, err = host.Run(ctx, ssh[0], ssh[1:]...)
+	return err
 }

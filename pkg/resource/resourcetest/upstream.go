@@ -45,8 +45,8 @@ func (u *Upstream) Sources() map[string]string {
 	return map[string]string{
 		"https://dl.k8s.io/": u.URL + "/dl.k8s.io/", "https://github.com/": u.URL + "/github.com/", "https://api.github.com/": u.URL + "/api.github.com/",
 		"https://raw.githubusercontent.com/": u.URL + "/raw.githubusercontent.com/", "https://helm.cilium.io/": u.URL + "/helm.cilium.io/",
-		"https://charts.example.com/": u.URL + "/charts.example.com/",
-		"registry.k8s.io":             u.URL + "/registry.k8s.io", "ghcr.io": u.URL + "/ghcr.io", "docker.io": u.URL + "/docker.io", "quay.io": u.URL + "/quay.io",
+		"https://storage.googleapis.com/": u.URL + "/storage.googleapis.com/", "https://charts.example.com/": u.URL + "/charts.example.com/",
+		"registry.k8s.io": u.URL + "/registry.k8s.io", "ghcr.io": u.URL + "/ghcr.io", "docker.io": u.URL + "/docker.io", "quay.io": u.URL + "/quay.io",
 		"http://deb.debian.org/": u.URL + "/deb.debian.org/",
 	}
 }
@@ -104,6 +104,8 @@ func published(file string) []byte {
 		return archive(strings.TrimSuffix(name, ".tar.gz")+"/", "etcd "+version, "etcdctl", "etcdutl")
 	case strings.HasPrefix(name, "containerd-"):
 		return archive("bin/", "containerd", "containerd-shim-runc-v2", "ctr")
+	case strings.HasPrefix(name, "cri-o."):
+		return archive("cri-o/bin/", "crio", "conmon", "pinns", "crun")
 	case strings.HasPrefix(name, "cni-plugins-"):
 		return archive("./", "bridge", "host-local", "loopback", "portmap")
 	case strings.HasPrefix(name, "crictl-"):

@@ -40,17 +40,18 @@ type Host struct {
 
 	InitConfig func() string // the configuration of the kubeadm init that made the cluster; nil: there is none
 
-	Manager   string          // apt, dnf or yum
-	Systemd   int             // version
-	Kernel    string          // uname -r
-	Machine   string          // uname -m
-	Modules   map[string]bool // kernel modules that there are; true: built in
-	CPUs      int
-	MemoryMiB int
-	Skew      time.Duration // how far its clock is ahead
-	DiskMiB   int
-	BootTime  time.Duration     // how long it takes to start again; 0: 20 s, negative: it does not
-	Blocked   map[string]string // address:port of other hosts -> what bash says when it connects there; empty: no answer comes
+	Manager      string          // apt, dnf or yum
+	Systemd      int             // version
+	Kernel       string          // uname -r
+	Machine      string          // uname -m
+	Modules      map[string]bool // kernel modules that there are; true: built in
+	CPUs         int
+	MemoryMiB    int
+	Skew         time.Duration // how far its clock is ahead
+	DiskMiB      int
+	BootTime     time.Duration     // how long it takes to start again; 0: 20 s, negative: it does not
+	Blocked      map[string]string // address:port of other hosts -> what bash says when it connects there; empty: no answer comes
+	NoForwarding bool              // its sshd opens no ports for who logs in
 
 	fs      *fsys
 	down    atomic.Bool

@@ -138,7 +138,7 @@ func TestReboot(t *testing.T) {
 		h.Put("/etc/systemd/system/"+u+".service", "[Service]\nExecStart=/opt/x\n[Install]\nWantedBy=multi-user.target\n", 0o644)
 	}
 	fresh := h.Snapshot()
-	h.Listen(80, "x")
+	h.TakePort(80, "x")
 	h.Mount("tmpfs", "/var/lib/kubelet/x", "tmpfs")
 	h.AddPod("pod")
 	sh(t, h, `systemctl enable --now on; systemctl start off; touch /run/x /tmp/x; swapoff -a; modprobe overlay; echo 1 >/proc/sys/net/ipv4/ip_forward

@@ -83,10 +83,11 @@ func (c *Call) extract(to string, head *tar.Header, r io.Reader) error {
 	return nil
 }
 
-// containerdRuns reports what a client of containerd would say when it does not.
-func (c *Call) containerdRuns() int {
-	if !strings.HasPrefix(c.Unit("containerd"), "active ") {
-		return c.Failf(1, "failed to dial %q: connection refused", plugin.Runtimes()[0].Socket)
+// runtimeRuns reports what a client of the container runtime would say when none runs.
+func (c *Call) runtimeRuns() int {
+	all := plugin.Runtimes()
+	if !slices.ContainsFunc(all, func(r plugin.Runtime) bool { return strings.HasPrefix(c.Unit(r.Unit), "active ") }) {
+		return c.Failf(1, "failed to dial %q: connection refused", all[0].Socket)
 	}
 	return 0
 }
@@ -97,7 +98,7 @@ func ctr(c *Call) int {
 	if !ok || o["n"] != "k8s.io" || len(args) < 2 || args[0] != "images" {
 		return c.Unknown()
 	}
-	if status := c.containerdRuns(); status != 0 {
+	if status := c.runtimeRuns(); status != 0 {
 		return status
 	}
 	switch args[1] {
@@ -219,22 +220,29 @@ func crictl(c *Call) int {
 	if len(c.Args) > 3 && c.Args[1] == "exec" {
 		return c.reloadPod(c.Args[2])
 	}
-	o, args, ok := c.opts("qfa", "t", "--name", "--label", "--timeout")
+	o, args, ok := c.opts("qfa", "to", "--name", "--label", "--timeout")
 	if !ok || len(args) == 0 {
 		return c.Unknown()
 	}
-	if status := c.containerdRuns(); status != 0 {
+	if status := c.runtimeRuns(); status != 0 {
 		return status
 	}
 	if args[0] == "info" {
 		c.Printf(`{"cniconfig": {"Networks": [{"Config": {"Name": "none"}}]}}`)
 		return 0
 	}
+	if args[0] == "images" && o["o"] == "json" {
+		return c.listImages()
+	}
 	if args[0] == "pull" && len(args) == 2 {
 		return c.pull(args[1])
 	}
 	if args[0] == "stop" && len(args) > 1 { // a container has the name of its pod here
-		c.endPod(args[len(args)-1])
+		for _, name := range args[1:] {
+			if _, err := strconv.Atoi(name); err != nil { // it is not the value of --timeout
+				c.endPod(name)
+			}
+		}
 		return 0
 	}
 	if args[0] == "rmp" {
@@ -248,8 +256,8 @@ func crictl(c *Call) int {
 		for _, id := range sorted(c.pods) {
 			c.Printf("%s\n", id)
 		}
-	case args[0] == "ps" && o["q"] != "" && len(args) > 1: // of static pods; no other container has a name here
-		name, err := regexp.Compile(args[1]) // the value of --name
+	case args[0] == "ps" && o["q"] != "": // of static pods; no other container has a name here
+		name, err := regexp.Compile(strings.Join(args[1:min(2, len(args))], "")) // the value of --name
 		if err != nil {
 			return c.Unknown()
 		}
@@ -311,12 +319,17 @@ func (h *Host) Images() map[string]string {
 }
 
 // database is the file in which the container runtime keeps its images: "name digest labels" lines.
-const database = "/var/lib/containerd/images"
+func (h *Host) database() string {
+	if h.hasCRIO() {
+		return "/var/lib/crio/storage/images"
+	}
+	return "/var/lib/containerd/images"
+}
 
 // images maps the images to their digests and labels.
 func (h *Host) images() map[string]string {
 	images := map[string]string{}
-	text, err := h.fs.read(database)
+	text, err := h.fs.read(h.database())
 	if err != nil {
 		return images // there are none yet
 	}
@@ -338,5 +351,5 @@ func (h *Host) setImage(name, image string) {
 	for _, name := range sorted(images) {
 		b.WriteString(name + " " + images[name] + "\n")
 	}
-	h.put(database, b.String(), 0o644)
+	h.put(h.database(), b.String(), 0o644)
 }

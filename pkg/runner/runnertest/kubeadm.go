@@ -56,7 +56,7 @@ func kubeadm(c *Call) int {
 		return c.Unknown()
 	case config == "":
 		return c.Failf(1, "unable to read config: no such file or directory")
-	case c.containerdRuns() != 0:
+	case c.runtimeRuns() != 0:
 		return 1
 	case verb == "init":
 		return c.kubeadmInit(config)
@@ -330,7 +330,7 @@ func startKubelet(h *Host) error {
 	if !h.fs.exists("/etc/kubernetes/kubelet.conf") && !h.fs.exists("/etc/kubernetes/bootstrap-kubelet.conf") {
 		return errors.New("unable to load bootstrap kubeconfig: stat /etc/kubernetes/bootstrap-kubelet.conf: no such file or directory")
 	}
-	h.Listen(10250, "kubelet")
+	h.TakePort(10250, "kubelet")
 	h.runPods()
 	h.tend(true)
 	return nil
@@ -338,5 +338,5 @@ func startKubelet(h *Host) error {
 
 func stopKubelet(h *Host) {
 	h.tend(false)
-	h.Listen(10250, "")
+	h.TakePort(10250, "")
 }

@@ -71,8 +71,8 @@ func newHost(name, manager string, systemdVersion int, kernelRelease string, pm 
 	h := &Host{
 		Name: name, Manager: manager, Systemd: systemdVersion, Kernel: kernelRelease, Machine: "x86_64", CPUs: 4, MemoryMiB: 7941, DiskMiB: 40960,
 		Commands: map[string]Command{"openssl": nil, "chronyc": nil, "ufw": nil, "firewall-cmd": nil, "setenforce": nil, "docker": nil},
-		OnStart:  map[string]func(*Host) error{"containerd.service": startContainerd, "kubelet.service": startKubelet},
-		OnReload: map[string]func(*Host) error{}, OnStop: map[string]func(*Host){"kubelet.service": stopKubelet}, Repo: nodePackages(),
+		OnStart:  map[string]func(*Host) error{"containerd.service": startContainerd, "crio.service": startCRIO, "kubelet.service": startKubelet},
+		OnReload: map[string]func(*Host) error{"crio.service": reloadCRIO}, OnStop: map[string]func(*Host){"kubelet.service": stopKubelet}, Repo: nodePackages(),
 		Modules: map[string]bool{
 			"overlay": false, "br_netfilter": false, "nf_tables": false, "nf_conntrack": false, "vxlan": false, "ip_set": false,
 			"ip_vs": false, "ip_vs_rr": false, "ip_vs_wrr": false, "ip_vs_sh": false, "ip_tables": false, "bridge": true,

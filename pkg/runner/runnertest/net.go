@@ -149,8 +149,8 @@ func (h *Host) SetAddr(name, cidr string) {
 	}
 }
 
-// Listen lets a process listen on a TCP port; an empty name ends that.
-func (h *Host) Listen(port int, process string) {
+// TakePort lets a process listen on a TCP port; an empty name ends that.
+func (h *Host) TakePort(port int, process string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.listen[port] = process

@@ -2,15 +2,12 @@ package runnertest
 
 import (
 	"cmp"
-	"errors"
 	"maps"
 	"path"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/kubexm/kubexm/pkg/plugin"
 )
 
 // fetched notes what the repositories have in another version than the host.
@@ -143,13 +140,4 @@ func matching(patterns, names []string) (list []string) {
 		}
 	}
 	return list
-}
-
-// startContainerd makes containerd's socket.
-func startContainerd(h *Host) error {
-	if !h.fs.exists("/etc/containerd/config.toml") {
-		return errors.New("failed to load TOML: /etc/containerd/config.toml: no such file or directory")
-	}
-	h.put(plugin.Runtimes()[0].Socket, "", 0o660)
-	return nil
 }

@@ -44,8 +44,11 @@ func (c *Call) pull(image string) int {
 	name, rest, _ := strings.Cut(image, "/")
 	at := strings.LastIndex(rest, ":")
 	text, _ := c.Get("/etc/containerd/certs.d/" + name + "/hosts.toml")
-	errs := []error{errors.New("rpc error: failed to pull and unpack image " + image)}
-	for _, p := range places(text) {
+	errs, all := []error{errors.New("rpc error: failed to pull and unpack image " + image)}, places(text)
+	if c.hasCRIO() {
+		all = c.registries(name)
+	}
+	for _, p := range all {
 		u, err := url.Parse(cmp.Or(p["server"], "https://"+name))
 		if err != nil {
 			return c.Failf(1, "%v", err)

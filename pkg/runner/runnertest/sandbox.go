@@ -107,5 +107,10 @@ func (s *Sandbox) Dial(context.Context, string, string) (net.Conn, error) {
 	return nil, errors.New("a sandbox has no network")
 }
 
+// Listen always fails, too.
+func (s *Sandbox) Listen(context.Context) (net.Listener, error) {
+	return nil, errors.New("a sandbox has no network")
+}
+
 // Close does nothing.
 func (s *Sandbox) Close() error { return nil }

@@ -38,12 +38,14 @@ i=0; until crictl info 2>/dev/null | grep -qi '"name": "none"' || [ $i = 25 ]; d
 		What:   "no pods",
 		Unless: "! systemctl is-active -q " + runtime.Unit + ` || { ! systemctl is-active -q kubelet && [ -z "$(crictl pods -q)" ] && ` + readable + `; }`,
 		Run: `systemctl stop kubelet || true
-` + stop + `crictl rmp -fa >/dev/null 2>&1 || true
+` + stop + `crictl stop --timeout 0 $(crictl ps -q) >/dev/null 2>&1 || true # some runtimes wait for each
+crictl rmp -fa >/dev/null 2>&1 || true
 left=$(crictl pods -q || true)
 if [ -n "$left" ] && ! crictl rmp -f $left >&2; then # a runtime that has lost a container ends it only after a restart, if at all
 systemctl restart ` + runtime.Unit + `; crictl rmp -fa >&2 || systemctl stop ` + runtime.Unit + `; fi
+` + runtime.Run + `
 if ! ` + readable + `; then for i in $(` + runtime.Images + ` | grep '/kube-proxy:'); do
-` + runtime.Run + ` "$i" kubexm-cleanup /usr/local/bin/kube-proxy --cleanup >&2 || true; done; fi`,
+run_image "$i" kubexm-cleanup /usr/local/bin/kube-proxy --cleanup >&2 || true; done; fi`,
 	}, step.Options{Timeout: 10 * time.Minute})
 }
 
@@ -106,7 +108,7 @@ func Mounts(c *cluster.Cluster) step.Step {
 	return step.Command{
 		What:   "no mounts",
 		Unless: `[ -z "$(` + list + `)" ]`,
-		Run:    list + ` | while read -r at; do umount -l "$at"; done`,
+		Run:    list + ` | while read -r at; do umount -l "$at" && case "$at" in /run/*ns/*) rm -f "$at";; esac; done`, // a namespace that is kept is a file that it is mounted at
 	}
 }
 

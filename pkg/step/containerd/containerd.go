@@ -11,12 +11,6 @@ import (
 	"github.com/kubexm/kubexm/pkg/templates"
 )
 
-// BinDir is where kubexm puts programs.
-const BinDir = "/usr/local/bin"
-
-// CNIBinDir is where the runtime finds CNI plugins.
-const CNIBinDir = "/opt/cni/bin"
-
 // Steps install and run containerd.
 func Steps(c *cluster.Cluster) func(host string) []step.Step {
 	registries := Registries(c) // the same for all
@@ -27,15 +21,7 @@ func Steps(c *cluster.Cluster) func(host string) []step.Step {
 
 // Programs puts containerd, runc, crictl and the CNI plugins on the host.
 func Programs(c *cluster.Cluster, host string) step.Step {
-	u := step.Upload{What: "container runtime", Store: c.Store}
-	for _, p := range plugin.RuntimeOf(c.Spec).Parts {
-		dir := BinDir
-		if p.Name == plugin.CNIPlugins {
-			dir = CNIBinDir
-		}
-		u.Programs = append(u.Programs, step.Programs{Artifact: c.Artifact(p.Name, host), Dir: dir})
-	}
-	return step.With(u, step.Options{Timeout: transferTimeout, Limit: step.LimitTransfer})
+	return step.RuntimePrograms(c.Store, c.RuntimePrograms(host)...)
 }
 
 // Config writes config.toml in the format of the configured version, the
@@ -58,7 +44,7 @@ func settings(c *cluster.Cluster, host string) step.Files {
 	}{c.DataRoot(), c.Image("pause"), !c.FactsOf(host).CanRaiseLimits()})
 	return step.Files{What: "container runtime", List: []step.File{
 		{Path: "/etc/containerd/config.toml", Content: config, Mode: 0o644},
-		{Path: "/etc/crictl.yaml", Content: templates.Render("containerd/crictl", nil), Mode: 0o644},
+		step.CrictlConfig(plugin.RuntimeOf(c.Spec).Endpoint()),
 	}}
 }
 
@@ -66,7 +52,7 @@ func settings(c *cluster.Cluster, host string) step.Files {
 func Service(c *cluster.Cluster, host string) step.Step {
 	return step.Unit{
 		Name: "containerd", Description: "containerd container runtime", Documentation: "https://containerd.io",
-		After: "network.target", Type: "notify", Command: BinDir + "/containerd",
+		After: "network.target", Type: "notify", Command: step.BinDir + "/containerd",
 		Settings: append(step.HoldsContainers(), step.Limits(c.FactsOf(host).CanRaiseLimits(), "-999")...),
 		Reads:    []step.Step{Programs(c, host), settings(c, host)},
 	}.Service()

@@ -7,19 +7,13 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
-	"github.com/kubexm/kubexm/pkg/plugin"
-	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
-	"github.com/kubexm/kubexm/pkg/util/fault"
 )
-
-const transferTimeout = 30 * time.Minute
 
 // Labels of an image in containerd. The kubelet does not collect a pinned one as garbage, however full its disk
 // (https://kep.k8s.io/2040): without a registry it could not come back. The other label says that kubexm pinned it.
@@ -29,34 +23,17 @@ const (
 )
 
 // Images ensures that containerd has images of the store, under their names, and keeps them: they are pinned. Those it needed before are not any more, unless they are kept.
-type Images struct {
-	Names []string
-	Arch  string
-	Store *resource.Store
-	Pull  bool   `json:",omitempty"` // containerd gets them from the private registry; else they are streamed to it
-	Keep  bool   `json:",omitempty"` // what the host needed before it needs still
-	Unit  string `json:"-"`          // of that registry, on its host
-}
+type Images struct{ cluster.NodeImages }
 
 func (i Images) String() string { return "container images" }
 
 // Precheck compares digests with containerd's list.
 func (i Images) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {
-	want := map[string][]string{}
-	for _, n := range i.Names {
-		digest, err := i.Store.Digest(n, i.Arch)
-		if err != nil {
-			return nil, err
-		}
-		want[n] = []string{digest}
-		if i.Pull { // then it may be the index of several architectures
-			if digest, err = i.Store.TopDigest(ctx, n); err != nil {
-				return nil, err
-			}
-			want[n] = append(want[n], digest)
-		}
+	want, err := i.Digests(ctx)
+	if err != nil {
+		return nil, err
 	}
-	out, err := r.Sh(ctx, BinDir+"/ctr -n k8s.io images ls | { read -r _; while read -r name type digest more; do echo \"$name $digest $more\"; done; }")
+	out, err := r.Sh(ctx, step.BinDir+"/ctr -n k8s.io images ls | { read -r _; while read -r name type digest more; do echo \"$name $digest $more\"; done; }")
 	if err != nil {
 		return nil, fmt.Errorf("listing containerd's images: %w", err)
 	}
@@ -107,7 +84,7 @@ func (i Images) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, e
 
 // mark pins images, and leaves others to the kubelet.
 func mark(ctx context.Context, r *runner.Runner, pin, unpin []string) error {
-	const label = BinDir + "/ctr -n k8s.io images label %s " + pinned + "=%s " + pinnedBy + "=%s >/dev/null\n"
+	const label = step.BinDir + "/ctr -n k8s.io images label %s " + pinned + "=%s " + pinnedBy + "=%s >/dev/null\n"
 	var script strings.Builder
 	for _, n := range pin {
 		fmt.Fprintf(&script, label, n, "pinned", "yes")
@@ -138,7 +115,7 @@ func (i Images) load(ctx context.Context, r *runner.Runner, names []string) erro
 		})
 		pw.CloseWithError(i.Store.Export(ctx, w, i.Arch, names...))
 	}()
-	err = r.Exec(ctx, BinDir+"/ctr -n k8s.io images import --digests=false -", pr, nil)
+	err = r.Exec(ctx, step.BinDir+"/ctr -n k8s.io images import --digests=false -", pr, nil)
 	pr.CloseWithError(err)
 	if err != nil {
 		return fmt.Errorf("importing images: %w", err)
@@ -153,9 +130,8 @@ func (i Images) pull(ctx context.Context, r *runner.Runner, names []string) erro
 	for _, n := range names {
 		g.Go(func() error {
 			step.Tell(ctx, "pulling "+n)
-			if _, err := r.Run(ctx, BinDir+"/crictl", "pull", n); err != nil {
-				return fault.Advise(fmt.Errorf("pulling %s: %w", n, err),
-					"kubexm registry list shows what the private registry has; check that this host reaches it, and see journalctl -u "+i.Unit+" on its own")
+			if _, err := r.Run(ctx, step.BinDir+"/crictl", "pull", n); err != nil {
+				return i.NotPulled(n, err)
 			}
 			return nil
 		})
@@ -169,6 +145,5 @@ func (w writer) Write(p []byte) (int, error) { return w(p) }
 
 // Load brings the images that a node needs into containerd.
 func Load(c *cluster.Cluster, host string) step.Step {
-	return step.With(Images{Names: c.Images(host), Arch: c.Arch(host), Store: c.Store, Pull: c.RegistryHost() != "", Keep: c.HoldsNodes(), Unit: plugin.RegistryOf(c.Spec).Unit},
-		step.Options{Timeout: transferTimeout, Limit: step.LimitTransfer})
+	return step.With(Images{c.NodeImages(host)}, step.Options{Timeout: step.TransferTimeout, Limit: step.LimitTransfer})
 }

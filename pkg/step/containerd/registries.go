@@ -4,15 +4,10 @@ import (
 	"encoding/base64"
 	"fmt"
 	"maps"
-	"net/url"
-	"os"
 	"slices"
 	"strings"
 
-	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/cluster"
-	"github.com/kubexm/kubexm/pkg/pki"
-	"github.com/kubexm/kubexm/pkg/resource/registry"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/templates"
 )
@@ -34,26 +29,13 @@ type place struct {
 //
 // Facts: https://github.com/containerd/containerd/blob/main/docs/hosts.md
 func Registries(c *cluster.Cluster) step.Files {
-	conf := c.Spec.Registry
-	if conf == nil {
-		conf = &v1alpha1.Registry{}
-	}
-	names := slices.Concat(slices.Collect(maps.Keys(conf.Mirrors)), slices.Collect(maps.Keys(conf.Auth)), conf.Insecure)
 	var files []step.File
-	var upstreams []string // of the private registry
-	if c.RegistryHost() != "" {
-		upstreams = c.Upstreams()
-		names = append(append(names, upstreams...), conf.PrivateRegistry)
-		files = append(files, step.File{Path: caFile(conf.PrivateRegistry), Content: c.Trust(pki.Registry), Mode: 0o644})
+	cas := c.RegistryCAs()
+	for _, name := range slices.Sorted(maps.Keys(cas)) {
+		files = append(files, step.File{Path: caFile(name), Content: cas[name], Mode: 0o644})
 	}
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		if ca := conf.Auth[name].CAFile; ca != "" {
-			text, err := os.ReadFile(ca)
-			c.Check(err)
-			files = append(files, step.File{Path: caFile(name), Content: text, Mode: 0o644})
-		}
-		files = append(files, hostsFile(name, places(c, name, slices.Contains(upstreams, name))))
+	for _, name := range c.RegistryNames() {
+		files = append(files, hostsFile(name, places(c, name)))
 	}
 	return step.Files{What: "registries", List: files, Also: []step.Command{forgotten(files)}}
 }
@@ -88,58 +70,29 @@ func hostsFile(registry string, all []place) step.File {
 	return f
 }
 
-// places are where the images of a registry are asked for: in the private registry, if it is an upstream of that, at mirrors, and there itself, unless
-// nothing is to be fetched and there is another.
-func places(c *cluster.Cluster, name string, upstream bool) (all []place) {
-	conf := c.Spec.Registry
-	if c.RegistryHost() != "" {
-		private := c.Registry()
-		p := place{URL: "https://" + private.Name, CA: caFile(private.Name), Authorization: basic(private.User, private.Password.Reveal())}
-		if name == private.Name {
-			return []place{p}
+// places are where the images of a registry are asked for.
+func places(c *cluster.Cluster, name string) (all []place) {
+	for _, from := range c.ImageSources(name) {
+		host, scheme := from.Registry, "https"
+		if from.Plain {
+			scheme = "http"
 		}
-		if upstream {
-			p.URL, p.Override = p.URL+"/v2/"+registry.RepositoryName(name), true
-			all = append(all, p)
+		if host == "docker.io" {
+			host = "registry-1.docker.io"
 		}
-	}
-	for _, m := range conf.Mirrors[name] {
-		u, err := url.Parse(m)
-		if err != nil {
-			c.Check(fmt.Errorf("spec.registry.mirrors[%s]: %w", name, err))
-			continue
+		p := place{URL: scheme + "://" + host, Insecure: from.Insecure}
+		if from.Path != "" {
+			p.URL, p.Override = p.URL+"/v2/"+from.Path, true
 		}
-		p := known(c, u.Host, u.Scheme)
-		if path := strings.Trim(u.Path, "/"); path != "" {
-			p.URL, p.Override = p.URL+"/v2/"+strings.TrimPrefix(path, "v2/"), true
+		if from.CA {
+			p.CA = caFile(from.Registry)
+		}
+		if from.User != "" {
+			p.Authorization = basic(from.User, from.Password.Reveal())
 		}
 		all = append(all, p)
 	}
-	if len(all) == 0 || !c.Spec.Source.Offline {
-		scheme := "https"
-		if slices.Contains(conf.Insecure, name) {
-			scheme = "http"
-		}
-		self := known(c, name, scheme)
-		if name == "docker.io" {
-			self.URL = scheme + "://registry-1.docker.io"
-		}
-		all = append(all, self)
-	}
 	return all
-}
-
-// known is a registry with what the configuration says of it.
-func known(c *cluster.Cluster, name, scheme string) place {
-	p := place{URL: scheme + "://" + name, Insecure: slices.Contains(c.Spec.Registry.Insecure, name)}
-	a := c.Spec.Registry.Auth[name]
-	if a.CAFile != "" {
-		p.CA = caFile(name)
-	}
-	if a.Username != "" {
-		p.Authorization = basic(a.Username, a.Password.Reveal())
-	}
-	return p
 }
 
 // basic is the header of a login (RFC 7617).

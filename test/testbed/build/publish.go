@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/hex"
@@ -18,6 +19,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -78,6 +80,37 @@ func publishRunc(c Component, p *publication) error {
 	})
 }
 
+// publishCRIO publishes what is written in C, too: the monitor of a container, and what pins its namespaces.
+func publishCRIO(c Component, p *publication) error {
+	if p.arch != runtime.GOARCH {
+		return errors.New("its programs in C are built for this machine alone")
+	}
+	if err := host.Require(context.Background(), os.Stderr, host.Tool{Program: "/usr/include/glib-2.0/glib.h", Package: "libglib2.0-dev"}); err != nil {
+		return err
+	}
+	files := p.programs(c, "cri-o/bin")
+	for name, of := range map[string]struct{ set, module, dir, flags string }{
+		"conmon": {filepath.Join(p.set, "conmon"), "github.com/containers/conmon", "src", `-DVERSION='"2.2.1"' -DGIT_COMMIT='"module"' $(pkg-config --cflags --libs --static glib-2.0)`},
+		"pinns":  {p.set, crioModule, "pinns/src", ""},
+	} {
+		source, err := module(of.set, of.module)
+		if err != nil {
+			return err
+		}
+		files["cri-o/bin/"+name] = filepath.Join(p.bin, name)
+		command := "gcc -std=c99 -O2 -s -static -o " + filepath.Join(p.bin, name) + " " + filepath.Join(source, of.dir) + "/*.c " + of.flags
+		if _, err := host.Output(exec.Command("sh", "-c", command)); err != nil {
+			return err
+		}
+	}
+	to := path.Join("storage.googleapis.com/cri-o/artifacts", fmt.Sprintf("cri-o.%s.%s.tar.gz", p.arch, c.Version))
+	sum, err := p.tar(to, files, sha256.New())
+	if err != nil {
+		return err
+	}
+	return p.write(to+".sha256sum", sum+"  "+path.Base(to)+"\n")
+}
+
 func publishCNI(c Component, p *publication) error {
 	name := fmt.Sprintf("cni-plugins-linux-%s-%s.tgz", p.arch, c.Version)
 	return p.archive(release("containernetworking/plugins", c.Version), name, ".", ".sha256", c)
@@ -115,7 +148,7 @@ func publishFlannelCNI(c Component, p *publication) error {
 
 // publishFlannel publishes the chart and the manifest that come with the module.
 func publishFlannel(c Component, p *publication) error {
-	source, err := p.source(c)
+	source, err := module(p.set, c.module)
 	if err != nil {
 		return err
 	}
@@ -132,7 +165,7 @@ func publishFlannel(c Component, p *publication) error {
 
 // publishCalico publishes the definitions that come with the module, and lays what its image of nodes has besides programs beside these.
 func publishCalico(c Component, p *publication) error {
-	source, err := p.source(c)
+	source, err := module(p.set, c.module)
 	if err != nil {
 		return err
 	}
@@ -155,7 +188,7 @@ func publishCalico(c Component, p *publication) error {
 
 // publishCilium publishes the chart that comes with the module as its repository does, and lays the sources of BPF programs beside the program that compiles them.
 func publishCilium(c Component, p *publication) error {
-	source, err := p.source(c)
+	source, err := module(p.set, c.module)
 	if err != nil {
 		return err
 	}
@@ -183,7 +216,7 @@ func publishCilium(c Component, p *publication) error {
 
 // publishMetricsServer publishes the chart that comes with the module: listed in its repository, and lying elsewhere.
 func publishMetricsServer(c Component, p *publication) error {
-	source, err := p.source(c)
+	source, err := module(p.set, c.module)
 	if err != nil {
 		return err
 	}
@@ -212,10 +245,10 @@ func (p *publication) chart(dir, name, to string) (string, error) {
 	return p.tar(to, files, sha256.New())
 }
 
-// source is the directory of a component's module.
-func (p *publication) source(c Component) (string, error) {
-	cmd := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", c.module)
-	cmd.Dir = p.set
+// module is the directory of a module's sources, in the version that a set has of it.
+func module(set, name string) (string, error) {
+	cmd := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", name)
+	cmd.Dir = set
 	out, err := host.Output(cmd)
 	return strings.TrimSpace(out), err
 }

@@ -80,6 +80,7 @@ func own(name string) Component {
 const (
 	calicoModule = "github.com/projectcalico/calico"
 	ciliumModule = "github.com/cilium/cilium"
+	crioModule   = "github.com/cri-o/cri-o"
 )
 
 const containerdTags = "no_btrfs osusergo netgo static_build urfave_cli_no_docs"
@@ -94,6 +95,11 @@ func components() []Component {
 		{
 			Name: "runc", set: "runc", module: "github.com/opencontainers/runc", cgo: true, tags: "seccomp netgo osusergo urfave_cli_no_docs",
 			flags: "-X main.version={v} -X main.gitCommit=module", Programs: map[string]string{"runc": "github.com/opencontainers/runc"}, publish: publishRunc,
+		},
+		{
+			Name: "cri-o", set: "cri-o", module: crioModule, cgo: true, extra: true, publish: publishCRIO,
+			tags:     "containers_image_openpgp containers_image_ostree_stub exclude_graphdriver_btrfs seccomp osusergo netgo",
+			Programs: map[string]string{"crio": crioModule + "/cmd/crio"},
 		},
 		cniPlugins(),
 		// flannel-io/cni-plugin is no module that can be had: the plugin is the one from which it was forked.

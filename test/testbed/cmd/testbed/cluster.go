@@ -157,5 +157,6 @@ func configCommand() *cobra.Command {
 	cmd.Flags().IntVar(&o.Row, "rows", 1, fmt.Sprintf("row of the deployment matrix, 1 to %d (see Rows of the package)", len(testbed.Rows)))
 	cmd.Flags().StringVar(&o.Kubernetes, "kubernetes", "", "version or minor version")
 	cmd.Flags().StringVar(&o.Network, "network", "", "network plugin (default flannel)")
+	cmd.Flags().StringVar(&o.Runtime, "runtime", "", "container runtime (default containerd)")
 	return cmd
 }
