@@ -2,7 +2,7 @@
 // it. What counts are the ratios: both sides run on the same machine, in turns,
 // within one run of this program. It needs root, for the machines of test/testbed.
 //
-//	go run ./test/bench                    everything, about 50 minutes; the first time components are built for two architectures, too
+//	go run ./test/bench                    everything, about an hour; the first time components are built for two architectures, too
 //	go run ./test/bench -only transfer     one part
 //	go run ./test/bench -update            writes docs/benchmarks.md, too
 package main
@@ -60,6 +60,7 @@ var parts = []struct {
 	measure func(*bench, context.Context) ([]figure, error)
 }{
 	{"create", (*bench).create},
+	{"choices", (*bench).choices},
 	{"rerun", (*bench).rerun},
 	{"far", (*bench).far},
 	{"apply", (*bench).apply},
