@@ -30,6 +30,7 @@ const margin = [
     'high-availability': ['High availability', '高可用'],
     hosts: ['Machines', '机器'],
     upgrade: ['Upgrade', '升级'],
+    runtimes: ['Container runtimes', '容器运行时'],
     networks: ['Networks', '网络'],
     dns: ['DNS', 'DNS'],
     storage: ['Volumes', '卷'],
