@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"encoding/base64"
 	"fmt"
 	"maps"
 	"net/url"
@@ -25,15 +26,34 @@ type ImageSource struct {
 	Password secret.Secret
 }
 
-// RegistryNames are the registries that nodes are told about, in order.
-func (c *Cluster) RegistryNames() []string {
+// ImageRegistry is a registry that nodes are told about.
+type ImageRegistry struct {
+	Name    string
+	Sources []ImageSource // in order
+}
+
+// ImageRegistries are those, by their names.
+func (c *Cluster) ImageRegistries() (all []ImageRegistry) {
 	conf := c.registries()
 	names := slices.Concat(slices.Collect(maps.Keys(conf.Mirrors)), slices.Collect(maps.Keys(conf.Auth)), conf.Insecure)
+	var upstreams []string // of the private registry
 	if c.RegistryHost() != "" {
-		names = append(append(names, c.Upstreams()...), conf.PrivateRegistry)
+		upstreams = c.Upstreams()
+		names = append(append(names, upstreams...), conf.PrivateRegistry)
 	}
 	slices.Sort(names)
-	return slices.Compact(names)
+	for _, name := range slices.Compact(names) {
+		all = append(all, ImageRegistry{name, c.ImageSources(name, slices.Contains(upstreams, name))})
+	}
+	return all
+}
+
+// Login is the user with the password, as HTTP has it (RFC 7617); empty: nobody logs in.
+func (s ImageSource) Login() string {
+	if s.User == "" {
+		return ""
+	}
+	return base64.StdEncoding.EncodeToString([]byte(s.User + ":" + s.Password.Reveal()))
 }
 
 // RegistryCAs are the authorities of registries that are not among those of every system, by the names of the registries.
@@ -52,9 +72,9 @@ func (c *Cluster) RegistryCAs() map[string][]byte {
 	return all
 }
 
-// ImageSources are where a node asks for the images of a registry, in order: in the private registry, if it is an upstream of that, at mirrors, and there
+// ImageSources are where a node asks for the images of a registry: in the private registry, if it is an upstream of that, at mirrors, and there
 // itself, unless nothing is to be fetched and there is another.
-func (c *Cluster) ImageSources(name string) (all []ImageSource) {
+func (c *Cluster) ImageSources(name string, upstream bool) (all []ImageSource) {
 	conf := c.registries()
 	if c.RegistryHost() != "" {
 		private := c.Registry()
@@ -62,7 +82,7 @@ func (c *Cluster) ImageSources(name string) (all []ImageSource) {
 		if name == private.Name {
 			return []ImageSource{p}
 		}
-		if slices.Contains(c.Upstreams(), name) {
+		if upstream {
 			p.Path = registry.RepositoryName(name)
 			all = append(all, p)
 		}

@@ -83,28 +83,20 @@ func SSH(ctx context.Context, cfg SSHConfig) (Connector, error) {
 }
 
 func (s *sshConnector) Exec(ctx context.Context, c Cmd) error {
-	ctx, leave, err := s.enter(ctx)
-	if err != nil {
-		return fmt.Errorf("%s: %w", s.cfg.Name, err)
-	}
-	defer leave()
-	conn, err := s.connect(ctx)
+	ctx, conn, leave, err := s.use(ctx)
 	if err != nil {
 		return err
 	}
+	defer leave()
 	return conn.exec(ctx, c)
 }
 
 func (s *sshConnector) Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	ctx, leave, err := s.enter(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.cfg.Name, err)
-	}
-	defer leave()
-	c, err := s.connect(ctx)
+	ctx, c, leave, err := s.use(ctx)
 	if err != nil {
 		return nil, err
 	}
+	defer leave()
 	conn, err := c.client.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, c.dialError(ctx, network, address, err)
@@ -113,20 +105,29 @@ func (s *sshConnector) Dial(ctx context.Context, network, address string) (net.C
 }
 
 func (s *sshConnector) Listen(ctx context.Context) (net.Listener, error) {
-	ctx, leave, err := s.enter(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.cfg.Name, err)
-	}
-	defer leave()
-	c, err := s.connect(ctx)
+	_, c, leave, err := s.use(ctx)
 	if err != nil {
 		return nil, err
 	}
+	defer leave()
 	l, err := c.client.Listen("tcp", freePort)
 	if err != nil {
 		return nil, c.listenError(err)
 	}
 	return l, nil
+}
+
+// use returns the connection, and a context that ends with the connector, until leave is called.
+func (s *sshConnector) use(ctx context.Context) (within context.Context, c *conn, leave func(), err error) {
+	within, leave, err = s.enter(ctx)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("%s: %w", s.cfg.Name, err)
+	}
+	if c, err = s.connect(within); err != nil {
+		leave()
+		return nil, nil, nil, err
+	}
+	return within, c, leave, nil
 }
 
 func (s *sshConnector) Close() error {

@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -25,13 +24,14 @@ import (
 type Served struct {
 	store     *Store
 	secret    string
-	manifests map[string]ocispec.Descriptor // by "repository:tag"
+	images    map[string]string             // their references, by "repository:tag"
+	manifests map[string]ocispec.Descriptor // by reference
 	blobs     map[digest.Digest]ocispec.Descriptor
 	total     int64
 	tell      Progress
 
 	mu    sync.Mutex
-	asked map[string]bool // for manifests
+	asked map[string]bool // references
 	sent  int64
 }
 
@@ -41,7 +41,7 @@ func (s *Store) Serve(arch string, tell Progress, refs ...string) (*Served, erro
 	if err != nil {
 		return nil, err
 	}
-	r := &Served{store: s, secret: strings.ToLower(rand.Text()), manifests: map[string]ocispec.Descriptor{}, blobs: map[digest.Digest]ocispec.Descriptor{}, tell: tell, asked: map[string]bool{}}
+	r := &Served{store: s, secret: strings.ToLower(rand.Text()), images: map[string]string{}, manifests: map[string]ocispec.Descriptor{}, blobs: map[digest.Digest]ocispec.Descriptor{}, tell: tell, asked: map[string]bool{}}
 	for _, ref := range refs {
 		place, err := registry.ParseReference(ref)
 		if err != nil {
@@ -51,12 +51,12 @@ func (s *Store) Serve(arch string, tell Progress, refs ...string) (*Served, erro
 		if err != nil {
 			return nil, err
 		}
-		r.manifests[r.repository(place.Registry)+"/"+place.Repository+":"+place.Reference] = all[0]
+		r.images[r.repository(place.Registry)+"/"+place.Repository+":"+place.Reference], r.manifests[ref] = ref, all[0]
 		for _, d := range all {
 			r.blobs[d.Digest] = d
 		}
 	}
-	for d := range maps.Values(r.blobs) {
+	for _, d := range r.blobs {
 		r.total += d.Size
 	}
 	return r, nil
@@ -69,10 +69,9 @@ func (r *Served) repository(of string) string { return r.secret + "/" + own.Repo
 
 // Asked reports whether somebody has asked for an image by its name.
 func (r *Served) Asked(ref string) bool {
-	place, err := registry.ParseReference(ref)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return err == nil && r.asked[r.repository(place.Registry)+"/"+place.Repository+":"+place.Reference]
+	return r.asked[ref]
 }
 
 // ServeHTTP answers who pulls.
@@ -90,10 +89,10 @@ func (r *Served) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	kind, name := words[last], words[last+1]
 	d, is := r.blobs[digest.Digest(name)]
 	if kind == "manifests" && !is {
-		key := strings.Join(words[:last], "/") + ":" + name
-		if d, is = r.manifests[key]; is {
+		ref := r.images[strings.Join(words[:last], "/")+":"+name]
+		if d, is = r.manifests[ref]; is {
 			r.mu.Lock()
-			r.asked[key] = true
+			r.asked[ref] = true
 			r.mu.Unlock()
 		}
 	}

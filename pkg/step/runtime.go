@@ -1,7 +1,11 @@
 package step
 
 import (
+	"context"
+	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/resource"
@@ -16,6 +20,9 @@ const CNIBinDir = "/opt/cni/bin"
 // TransferTimeout is for what brings much to a host.
 const TransferTimeout = 30 * time.Minute
 
+// Transfer is a step that brings much to a host.
+func Transfer(s Step) Step { return With(s, Options{Timeout: TransferTimeout, Limit: LimitTransfer}) }
+
 // RuntimePrograms puts the programs of a container runtime on a host, the CNI plugins among them.
 func RuntimePrograms(store *resource.Store, all ...resource.Artifact) Step {
 	u := Upload{What: "container runtime", Store: store}
@@ -26,11 +33,37 @@ func RuntimePrograms(store *resource.Store, all ...resource.Artifact) Step {
 		}
 		u.Programs = append(u.Programs, Programs{Artifact: a, Dir: dir})
 	}
-	return With(u, Options{Timeout: TransferTimeout, Limit: LimitTransfer})
+	return Transfer(u)
 }
 
 // CrictlConfig tells crictl which container runtime there is.
 func CrictlConfig(endpoint string) File {
 	text := "# Made by kubexm.\nruntime-endpoint: " + endpoint + "\nimage-endpoint: " + endpoint + "\ntimeout: 30\n"
 	return File{Path: "/etc/crictl.yaml", Content: Content(text), Mode: 0o644}
+}
+
+// PullImages lets a container runtime pull images, a few at a time.
+func PullImages(ctx context.Context, names []string, pull func(ctx context.Context, name string) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(3)
+	for _, n := range names {
+		g.Go(func() error {
+			Tell(ctx, "pulling "+n)
+			return pull(ctx, n)
+		})
+	}
+	return g.Wait()
+}
+
+// Forgotten removes what kubexm has made at some patterns of paths and that is not among files any more. ours and remove are scripts on $f: whether
+// kubexm made it, and what takes it away.
+func Forgotten(what, patterns string, files []File, ours, remove string) Command {
+	var keep strings.Builder
+	for _, f := range files {
+		keep.WriteString(" " + f.Path) // of letters, digits, dots, hyphens and a colon
+	}
+	each := func(do string) string {
+		return "for f in " + patterns + "; do case '" + keep.String() + ` ' in *" $f "*) ;; *) if ` + ours + "; then " + do + "; fi;; esac; done"
+	}
+	return Command{What: what, Unless: each("exit 1"), Run: each(remove)}
 }

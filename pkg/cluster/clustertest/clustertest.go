@@ -55,6 +55,20 @@ spec:
   - {name: node3, address: 10.0.0.13, roles: [master, etcd]}
 `
 
+// CAFile is a file with the certificate of an authority that no cluster has.
+func CAFile(t testing.TB) string {
+	t.Helper()
+	ca, err := (&pki.Store{Dir: t.TempDir()}).CA(pki.Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, ca.Cert, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
 // New plans a cluster of a master, node1, and a worker, node2, both like
 // runnertest.Debian12. spec adds lines to the configuration; edit, if not nil,
 // changes what is known of the hosts.

@@ -3,13 +3,10 @@ package containerd_test
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
-	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/step"
@@ -36,14 +33,7 @@ func TestRendered(t *testing.T) {
 
 // TestRegistries shows what containerd gets to read of registries: secrets only where root alone reads.
 func TestRegistries(t *testing.T) {
-	ca, err := (&pki.Store{Dir: t.TempDir()}).CA(pki.Registry)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(file, ca.Cert, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := clustertest.CAFile(t)
 	const private = "  roleGroups: {registry: [node1]}\n"
 	const login = "  registry: {auth: {registry.kubexm.local: {username: nodes, password: hunter2}}"
 	for name, spec := range map[string]string{

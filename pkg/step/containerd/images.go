@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step"
@@ -125,18 +123,12 @@ func (i Images) load(ctx context.Context, r *runner.Runner, names []string) erro
 
 // pull lets containerd get images as the kubelet will: by way of what Registries has written.
 func (i Images) pull(ctx context.Context, r *runner.Runner, names []string) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(3)
-	for _, n := range names {
-		g.Go(func() error {
-			step.Tell(ctx, "pulling "+n)
-			if _, err := r.Run(ctx, step.BinDir+"/crictl", "pull", n); err != nil {
-				return i.NotPulled(n, err)
-			}
-			return nil
-		})
-	}
-	return g.Wait()
+	return step.PullImages(ctx, names, func(ctx context.Context, name string) error {
+		if _, err := r.Run(ctx, step.BinDir+"/crictl", "pull", name); err != nil {
+			return i.NotPulled(name, err)
+		}
+		return nil
+	})
 }
 
 type writer func([]byte) (int, error)
@@ -145,5 +137,5 @@ func (w writer) Write(p []byte) (int, error) { return w(p) }
 
 // Load brings the images that a node needs into containerd.
 func Load(c *cluster.Cluster, host string) step.Step {
-	return step.With(Images{c.NodeImages(host)}, step.Options{Timeout: step.TransferTimeout, Limit: step.LimitTransfer})
+	return step.Transfer(Images{c.NodeImages(host)})
 }

@@ -1,11 +1,8 @@
 package containerd
 
 import (
-	"encoding/base64"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/step"
@@ -34,24 +31,12 @@ func Registries(c *cluster.Cluster) step.Files {
 	for _, name := range slices.Sorted(maps.Keys(cas)) {
 		files = append(files, step.File{Path: caFile(name), Content: cas[name], Mode: 0o644})
 	}
-	for _, name := range c.RegistryNames() {
-		files = append(files, hostsFile(name, places(c, name)))
+	for _, r := range c.ImageRegistries() {
+		files = append(files, hostsFile(r.Name, places(r.Sources)))
 	}
-	return step.Files{What: "registries", List: files, Also: []step.Command{forgotten(files)}}
-}
-
-// forgotten removes what kubexm has written of registries that the configuration has no more.
-func forgotten(files []step.File) step.Command {
-	var keep strings.Builder
-	for _, f := range files {
-		keep.WriteString(" " + f.Path) // of letters, digits, dots, hyphens and a colon
-	}
-	const each = `for f in ` + certsDir + `*/hosts.toml; do case '%s ' in *" $f "*) ;; *) if grep -qx '# Made by kubexm.' "$f" 2>/dev/null; then %s; fi;; esac; done`
-	return step.Command{
-		What:   "no other registries",
-		Unless: fmt.Sprintf(each, keep.String(), "exit 1"),
-		Run:    fmt.Sprintf(each, keep.String(), `rm -f "$f" "${f%/*}/ca.crt"; rmdir "${f%/*}" 2>/dev/null || true`),
-	}
+	return step.Files{What: "registries", List: files, Also: []step.Command{
+		step.Forgotten("no other registries", certsDir+"*/hosts.toml", files, `grep -qx '# Made by kubexm.' "$f" 2>/dev/null`, `rm -f "$f" "${f%/*}/ca.crt"; rmdir "${f%/*}" 2>/dev/null || true`),
+	}}
 }
 
 func caFile(registry string) string { return certsDir + registry + "/ca.crt" }
@@ -71,8 +56,8 @@ func hostsFile(registry string, all []place) step.File {
 }
 
 // places are where the images of a registry are asked for.
-func places(c *cluster.Cluster, name string) (all []place) {
-	for _, from := range c.ImageSources(name) {
+func places(sources []cluster.ImageSource) (all []place) {
+	for _, from := range sources {
 		host, scheme := from.Registry, "https"
 		if from.Plain {
 			scheme = "http"
@@ -87,15 +72,10 @@ func places(c *cluster.Cluster, name string) (all []place) {
 		if from.CA {
 			p.CA = caFile(from.Registry)
 		}
-		if from.User != "" {
-			p.Authorization = basic(from.User, from.Password.Reveal())
+		if login := from.Login(); login != "" {
+			p.Authorization = "Basic " + login
 		}
 		all = append(all, p)
 	}
 	return all
-}
-
-// basic is the header of a login (RFC 7617).
-func basic(user, password string) string {
-	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
 }

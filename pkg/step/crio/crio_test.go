@@ -2,15 +2,12 @@ package crio_test
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
-	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/resource"
 	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
 	"github.com/kubexm/kubexm/pkg/resource/source"
@@ -42,14 +39,7 @@ func TestRendered(t *testing.T) {
 
 // TestRegistries shows what CRI-O gets to read of registries: secrets only where root alone reads.
 func TestRegistries(t *testing.T) {
-	ca, err := (&pki.Store{Dir: t.TempDir()}).CA(pki.Registry)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(file, ca.Cert, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := clustertest.CAFile(t)
 	const private = runtime + "  roleGroups: {registry: [node1]}\n"
 	for name, spec := range map[string]string{
 		"none": runtime,
@@ -69,14 +59,7 @@ func TestRegistries(t *testing.T) {
 
 // TestForgotten has a registry leave the configuration, and a run die while kubexm was a mirror: what others wrote stays.
 func TestForgotten(t *testing.T) {
-	ca, err := (&pki.Store{Dir: t.TempDir()}).CA(pki.Registry)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(file, ca.Cert, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := clustertest.CAFile(t)
 	h := runnertest.Debian12("node2")
 	const theirs, ours, mirror = "/etc/containers/certs.d/a.example.com/ca.crt", "/etc/containers/certs.d/a.example.com/kubexm.crt", "/etc/crio/registries.conf.d/kubexm.store.conf"
 	h.Put(theirs, "theirs", 0o644)

@@ -15,8 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/runner"
@@ -52,7 +50,7 @@ func (i Images) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, e
 	}
 	slices.Sort(names)
 	pin, err := step.Files{What: "pinned images", List: []step.File{{Path: pinned, Content: templates.Render("crio/pinned", slices.Compact(names)), Mode: 0o644}}}.Precheck(ctx, r)
-	if err != nil || pin == nil && missing == nil && loose == nil {
+	if err != nil || pin == nil && len(missing)+len(loose) == 0 {
 		return nil, err
 	}
 	change := &step.Change{}
@@ -74,14 +72,14 @@ func (i Images) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, e
 		if err := reload(ctx, r); err != nil {
 			return err
 		}
-		if missing != nil {
+		if len(missing) > 0 {
 			if err := i.bring(ctx, r, missing); err != nil {
 				return err
 			}
 		}
 		return soon(ctx, func() (bool, error) { // CRI-O reads its configuration in its own time
 			_, loose, _, err := i.look(ctx, r)
-			if err == nil && loose != nil {
+			if err == nil && len(loose) > 0 {
 				err = fault.Advise(fmt.Errorf("CRI-O has not pinned %s", strings.Join(loose, ", ")),
 					"see journalctl -u crio; pinned_images in a file of "+confDir+" that comes after "+pinned+" takes the place of kubexm's: list those, too")
 			}
@@ -125,9 +123,6 @@ func (i Images) look(ctx context.Context, r *runner.Runner) (missing, loose, pin
 				loose = append(loose, tag)
 			}
 		}
-	}
-	if len(missing) == 0 {
-		missing = nil
 	}
 	return missing, loose, pins, nil
 }
@@ -266,21 +261,16 @@ systemctl reload crio`, strings.TrimSuffix(certsDir, "/"), dir, cert, mirrors, t
 
 // pull lets CRI-O get images, until judge is content with how that ended: it may not have read yet where they are.
 func (i Images) pull(ctx context.Context, r *runner.Runner, names []string, judge func(name string, err error) (bool, error)) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(3)
-	for _, n := range names {
-		g.Go(func() error {
-			step.Tell(ctx, "pulling "+n)
-			return soon(ctx, func() (bool, error) {
-				_, err := r.Run(ctx, step.BinDir+"/crictl", "pull", n)
-				return judge(n, err)
-			})
+	return step.PullImages(ctx, names, func(ctx context.Context, name string) error {
+		return soon(ctx, func() (bool, error) {
+			_, err := r.Run(ctx, step.BinDir+"/crictl", "pull", name)
+			return judge(name, err)
 		})
-	}
-	return g.Wait()
+	})
 }
 
 // Load brings the images that a node needs into CRI-O.
 func Load(c *cluster.Cluster, host string) step.Step {
-	return step.With(Images{c.NodeImages(host), c.ImageSources}, step.Options{Timeout: step.TransferTimeout, Limit: step.LimitTransfer})
+	others := func(registry string) []cluster.ImageSource { return c.ImageSources(registry, false) } // there is no private one where this is asked
+	return step.Transfer(Images{c.NodeImages(host), others})
 }

@@ -1,12 +1,9 @@
 package crio
 
 import (
-	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/step"
@@ -57,12 +54,11 @@ func Registries(c *cluster.Cluster) step.Files {
 	var files []step.File
 	var all []registry
 	logins := map[string]map[string]string{}
-	for _, name := range c.RegistryNames() {
-		sources := c.ImageSources(name)
-		all = append(all, registryOf(name, places(sources)))
-		for _, from := range sources {
-			if from.User != "" {
-				logins[from.Registry] = map[string]string{"auth": base64.StdEncoding.EncodeToString([]byte(from.User + ":" + from.Password.Reveal()))}
+	for _, r := range c.ImageRegistries() {
+		all = append(all, registryOf(r.Name, places(r.Sources)))
+		for _, from := range r.Sources {
+			if login := from.Login(); login != "" {
+				logins[from.Registry] = map[string]string{"auth": login}
 			}
 		}
 	}
@@ -72,16 +68,10 @@ func Registries(c *cluster.Cluster) step.Files {
 		step.File{Path: registries, Content: templates.Render("crio/registries", all), Mode: 0o644},
 		step.File{Path: "/etc/crio/auth.json", Content: append(auth, '\n'), Mode: 0o600})
 	cas := c.RegistryCAs()
-	var keep strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(cas)) {
-		f := step.File{Path: certsDir + name + "/kubexm.crt", Content: cas[name], Mode: 0o644}
-		files = append(files, f)
-		keep.WriteString(" " + f.Path) // of letters, digits, dots, hyphens and a colon
+		files = append(files, step.File{Path: certsDir + name + "/kubexm.crt", Content: cas[name], Mode: 0o644})
 	}
-	const each = `for f in ` + certsDir + `*/kubexm.crt ` + mirrors + `; do case '%s ' in *" $f "*) ;; *) if [ -e "$f" ]; then %s; fi;; esac; done`
-	return step.Files{What: "registries", List: files, Also: []step.Command{{
-		What:   "no other registries",
-		Unless: fmt.Sprintf(each, keep.String(), "exit 1"),
-		Run:    fmt.Sprintf(each, keep.String(), `rm -f "$f"; rmdir "${f%/*}" 2>/dev/null || true`),
-	}}}
+	return step.Files{What: "registries", List: files, Also: []step.Command{
+		step.Forgotten("no other registries", certsDir+"*/kubexm.crt "+mirrors, files, `[ -e "$f" ]`, `rm -f "$f"; rmdir "${f%/*}" 2>/dev/null || true`),
+	}}
 }
