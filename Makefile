@@ -90,7 +90,7 @@ e2e-system: deps ## real clusters whose operating systems are upgraded, and whos
 e2e-networks: deps ## real clusters with other network plugins than flannel, from nothing and back (NETWORK=NAME: only calico, cilium, or cilium-alone, which has no kube-proxy; ROW=N: another row than 1; OFFLINE=1: from a bundle, with the cable cut)
 	E2E_NETWORK=$(NETWORK) E2E_ROW=$(ROW) $(GO) test -tags e2e -count=1 -timeout 90m -v -run '^TestNetworks$(if $(OFFLINE),Offline)$$' ./test/e2e
 
-# RUNTIME=NAME: all clusters of a test have another container runtime than containerd: cri-o
+# RUNTIME=NAME: all clusters of a test have another container runtime than containerd: cri-o or docker
 export E2E_RUNTIME := $(RUNTIME)
 
 .PHONY: e2e

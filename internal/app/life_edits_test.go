@@ -37,6 +37,7 @@ var (
 	calico    = has("plugin: calico")
 	cilium    = has("plugin: cilium")
 	crio      = has("type: cri-o")
+	onDocker  = has("type: docker")
 	private   = has("roles: [registry]")
 	several   = has("{name: node3, address: 10.0.0.13, roles: [master")
 	balanced  = has("{name: lb1")
@@ -94,8 +95,9 @@ var edits = map[string]change{
 	"no DNS caches":           {set: `dns: {nodeLocalDNS: {enabled: false, ip: 169.254.20.10}}`, restarts: "kubelet@nodes"},
 	"DNS":                     {set: `dns: {coredns: {replicas: 3, upstream: [192.0.2.53], externalZones: [{zones: [corp.example], nameservers: [192.0.2.54], cache: 10}]}}`},
 	"validity":                {set: `kubernetes: {certificateValidityDays: 365}`, none: func(c string) bool { return !kubeadmPods(c) }},
-	"releases":                {set: `{runtime: {version: v2.3.3}, network: {flannel: {version: v0.28.8}}}`, restarts: "containerd@nodes", on: func(c string) bool { return !crio(c) }},
+	"releases":                {set: `{runtime: {version: v2.3.3}, network: {flannel: {version: v0.28.8}}}`, restarts: "containerd@nodes", on: func(c string) bool { return !crio(c) && !onDocker(c) }},
 	"release of CRI-O":        {set: `runtime: {version: v1.35.2}`, restarts: "crio@nodes", on: crio},
+	"release of Docker":       {set: `runtime: {version: v29.9.2}`, restarts: "docker@nodes cri-docker@nodes", on: onDocker},
 	"release of Calico":       {set: `network: {calico: {version: v3.99.1}}`, on: calico},
 	"network of Calico":       {set: `network: {calico: {encapsulation: VXLAN, mtu: 1400, typha: 1, felix: {logSeverityScreen: Error}}}`, on: calico},
 	"release of Cilium":       {set: `network: {cilium: {version: v3.99.1}}`, on: cilium},

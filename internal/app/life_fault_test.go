@@ -282,7 +282,7 @@ func (w *world) running() (all []string) {
 	for name, h := range w.hosts {
 		facts, err := h.Runner().Facts(w.Context())
 		w.must(err)
-		for _, s := range []string{"containerd", "crio", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet"} {
+		for _, s := range []string{"containerd", "crio", "docker", "cri-docker", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet"} {
 			if facts.Runs(s) {
 				all = append(all, name+" "+s)
 			}

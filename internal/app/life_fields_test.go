@@ -26,8 +26,8 @@ var refusals = []change{
 	{set: `etcd: {type: kubexm}`, on: kubeadmEtcd},
 	{set: `etcd: {version: v3.5.33}`, on: ownEtcd},
 	{set: `etcd: {dataDir: /srv/etcd}`, on: ownEtcd},
-	{set: `runtime: {type: cri-o}`, on: func(c string) bool { return !crio(c) }},
-	{set: `runtime: {type: containerd}`, on: crio},
+	{set: `runtime: {type: cri-o}`, on: func(c string) bool { return !crio(c) && !onDocker(c) }},
+	{set: `runtime: {type: containerd}`, on: func(c string) bool { return crio(c) || onDocker(c) }},
 	{set: `runtime: {dataRoot: /srv/containers}`},
 	{set: `network: {podCIDR: 10.96.0.0/16}`},
 	{set: `network: {serviceCIDR: 10.97.0.0/16}`},
@@ -81,7 +81,7 @@ func (w *world) refuses(text string) {
 func TestEveryFieldIsChanged(t *testing.T) {
 	changed := map[string]bool{}
 	keys := regexp.MustCompile(`\[[^]]*\]`)
-	for _, name := range []string{"row2", "row7", "row16", "row22", "registry", "harbor", "calico", "cilium", "crio"} {
+	for _, name := range []string{"row2", "row7", "row16", "row22", "registry", "harbor", "calico", "cilium", "crio", "docker"} {
 		was := row(t, name)
 		for _, e := range slices.Concat(slices.Collect(maps.Values(edits)), refusals, rejoins) {
 			if e.on != nil && !e.on(was) {

@@ -26,7 +26,7 @@ func TestFaultsEditsCombined(t *testing.T) { combined(t, 20) }
 func combined(t *testing.T, checks int) {
 	fewer(t, checks)
 	rapid.Check(t, func(r *rapid.T) {
-		name := rapid.SampledFrom(append(all(), "registry", "harbor", "calico", "cilium", "crio", "crio-registry")).Draw(r, "row")
+		name := rapid.SampledFrom(append(all(), "registry", "harbor", "calico", "cilium", "crio", "crio-registry", "docker")).Draw(r, "row")
 		draw := func(label string) []string {
 			return rapid.SliceOfNDistinct(rapid.SampledFrom(possible(row(t, name))), 0, 8, rapid.ID[string]).Draw(r, label)
 		}

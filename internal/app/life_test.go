@@ -179,7 +179,7 @@ type chronicle struct {
 	lines []string // "node1 stop etcd.service"
 }
 
-var chronicled = regexp.MustCompile(`^(stop|start|fail) (pod )?(etcd|kube-apiserver|kube-controller-manager|kube-scheduler|kubelet|kube-proxy|containerd|crio|chrony|haproxy|nginx|keepalived|kube-vip|registry|harbor|systemd-resolved)(\.service)?$`)
+var chronicled = regexp.MustCompile(`^(stop|start|fail) (pod )?(etcd|kube-apiserver|kube-controller-manager|kube-scheduler|kubelet|kube-proxy|containerd|crio|docker|cri-docker|chrony|haproxy|nginx|keepalived|kube-vip|registry|harbor|systemd-resolved)(\.service)?$`)
 
 // watched begins a chronicle of the world's hosts. Members of etcd that lead and could hand over must not be stopped.
 func (w *world) watched() *chronicle {

@@ -25,7 +25,7 @@ import (
 // TestOffline makes clusters of what was downloaded and packed on another machine,
 // without a request to anybody: hosts get the packages that they lack from there, too.
 func TestOffline(t *testing.T) {
-	for _, name := range []string{"registry", "row2", "row3", "row21", "harbor", "calico", "cilium", "crio", "crio-registry"} { // one of each kind of control plane, etcd and balancer
+	for _, name := range []string{"registry", "row2", "row3", "row21", "harbor", "calico", "cilium", "crio", "crio-registry", "docker"} { // one of each kind of control plane, etcd and balancer
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			u := resourcetest.New()

@@ -104,13 +104,13 @@ var filled = sync.OnceValue(func() string {
 	if err != nil {
 		panic(err)
 	}
-	for _, name := range append(all(), "etcd-elsewhere", "registry", "harbor", "calico", "cilium", "crio", "crio-registry") {
+	for _, name := range append(all(), "etcd-elsewhere", "registry", "harbor", "calico", "cilium", "crio", "crio-registry", "docker", "docker-registry") {
 		text, err := configuration(name)
 		if err = errors.Join(err, fill(store, text)); err != nil {
 			panic(err)
 		}
 	}
-	more := [][2]string{{"row1", edits["releases"].set}, {"calico", edits["release of Calico"].set}, {"cilium", edits["release of Cilium"].set}, {"crio", edits["release of CRI-O"].set}, {"row1", edits["volumes"].set}, {"harbor", edits["release of Harbor"].set}}
+	more := [][2]string{{"row1", edits["releases"].set}, {"calico", edits["release of Calico"].set}, {"cilium", edits["release of Cilium"].set}, {"crio", edits["release of CRI-O"].set}, {"docker", edits["release of Docker"].set}, {"row1", edits["volumes"].set}, {"harbor", edits["release of Harbor"].set}}
 	for _, minor := range []string{"34", "35", "36"} {
 		more = append(more, [2]string{"row1", kubernetesOf(minor)}, [2]string{"row9", kubernetesOf(minor)})
 	}
@@ -180,7 +180,7 @@ func same(t testing.TB, what, want, got string) {
 
 // TestScenarios takes rows of the deployment matrix through their lives.
 func TestScenarios(t *testing.T) {
-	live(t, racetest.Few("row3", "row1", "row2", "row7", "row15", "row21", "row22", "row22-kubexm", "etcd-elsewhere", "registry", "harbor", "calico", "cilium", "crio", "crio-registry")...)
+	live(t, racetest.Few("row3", "row1", "row2", "row7", "row15", "row21", "row22", "row22-kubexm", "etcd-elsewhere", "registry", "harbor", "calico", "cilium", "crio", "crio-registry", "docker", "docker-registry")...)
 }
 
 // TestFaultsScenarios does so with all others.

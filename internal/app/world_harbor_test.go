@@ -39,7 +39,8 @@ func (w *world) runDocker(h *runnertest.Host) {
 		h.Put(p, text, 0o755)
 	}
 	h.Remove("/opt/containerd/bin/x") // the directory stays
-	h.Commands["docker"] = docker
+	h.Programs["docker"] = docker
+	delete(h.OnStart, "docker.service") // of the one that kubexm brings
 	h.Programs["prepare"] = prepare
 	h.OnStart["harbor.service"] = w.serveHarbor
 	h.OnStop["harbor.service"] = func(h *runnertest.Host) {

@@ -264,6 +264,12 @@ func (w *world) live() {
 			h.Put("/etc/crio/auth/in-use/x", "", 0o600)
 			h.Remove("/etc/crio/auth/in-use/x") // the directory stays
 		}
+		if _, is := h.Get("/usr/local/bin/dockerd"); is {
+			mounts = map[string]string{
+				"/var/lib/docker/containers/pod/mounts/shm": "tmpfs", "/var/lib/docker/rootfs/overlayfs/pod": "overlay", "/run/docker/netns/default": "nsfs",
+			}
+			h.Put("/run/containerd/s/0f1e2d3c", "", 0o600)
+		}
 		mounts["/var/lib/kubelet/pods/pod/volumes/kubernetes.io~projected/token"] = "tmpfs"
 		for at, kind := range mounts {
 			h.Put(at+map[bool]string{false: "/x"}[kind == "nsfs"], "", 0o600) // a namespace is kept by a file

@@ -36,7 +36,7 @@ var places = map[string]string{
 
 // TestPluginsAreNamedInRows finds what knows a plugin by its name instead of asking its row. Comments may name any.
 func TestPluginsAreNamedInRows(t *testing.T) {
-	plugins := slices.DeleteFunc(plugin.All(), func(p plugin.Plugin) bool { return p.Name == "registry" }) // the name of its kind
+	plugins := slices.DeleteFunc(plugin.All(), func(p plugin.Plugin) bool { return p.Name == "registry" || p.Name == "docker" }) // names of more than these
 	steps, err := os.ReadFile("../../pkg/task/plugins.go")
 	if err != nil {
 		t.Fatal(err)

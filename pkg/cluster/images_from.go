@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/url"
@@ -54,6 +55,21 @@ func (s ImageSource) Login() string {
 		return ""
 	}
 	return base64.StdEncoding.EncodeToString([]byte(s.User + ":" + s.Password.Reveal()))
+}
+
+// Logins are those of the registries and mirrors that nodes are told about, as Docker and the kubelet read them.
+func (c *Cluster) Logins() []byte {
+	all := map[string]map[string]string{}
+	for _, r := range c.ImageRegistries() {
+		for _, from := range r.Sources {
+			if login := from.Login(); login != "" {
+				all[from.Registry] = map[string]string{"auth": login}
+			}
+		}
+	}
+	text, err := json.Marshal(map[string]any{"auths": all})
+	c.Check(err)
+	return append(text, '\n')
 }
 
 // RegistryCAs are the authorities of registries that are not among those of every system, by the names of the registries.

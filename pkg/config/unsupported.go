@@ -16,7 +16,7 @@ var unsupported = []struct {
 }{
 	{"spec.kubernetes.apiServer.audit", ""},
 	{"spec.kubernetes.apiServer.encryption", ""},
-	{"spec.runtime.type", "docker isulad"},
+	{"spec.runtime.type", "isulad"},
 	{"spec.network.plugin", "kube-router"},
 	{"spec.network.kubeRouter", ""},
 	{"spec.storage.default", "openebs nfs rook longhorn"},

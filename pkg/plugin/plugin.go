@@ -12,7 +12,7 @@ import (
 )
 
 // Runtimes are the rows of spec.runtime.type.
-func Runtimes() []Runtime { return []Runtime{containerd, crio} }
+func Runtimes() []Runtime { return []Runtime{containerd, crio, docker} }
 
 // Networks are the rows of spec.network.plugin.
 func Networks() []Network { return []Network{flannel, calico, cilium} }
@@ -59,14 +59,14 @@ func (p Plugin) parts(images bool) (all []string) {
 }
 
 // Component is how a program or an image is published upstream. In its texts {version}
-// stands for the version without its v, {arch} for amd64 or arm64 and {file} for the expanded File.
+// stands for the version without its v, {arch} for amd64 or arm64, {machine} for x86_64 or aarch64, and {file} for the expanded File.
 type Component struct {
 	Name     string   // also the name on a machine of a program published bare
 	Version  string   // that was tested, written like upstream's release tag; empty: it depends on that of Kubernetes
 	Image    string   // full reference, where it is an image; what follows is of programs
 	Base     string   // URL of the folder that holds File and Sums
 	File     string   // name of the file, upstream and in the store
-	Sums     string   // name of the file with the SHA-256: a bare sum, or lines as of sha256sum; or a URL of its own
+	Sums     string   // name of the file with the SHA-256: a bare sum, or lines as of sha256sum; or a URL of its own; empty: nobody publishes it
 	Signer   Signer   // of File, in File.sig and File.cert; none: it is not signed
 	AMD64    bool     // it is published for amd64 alone
 	Programs []string // path.Match patterns of the programs wanted from the archive; none: File is the program
@@ -141,6 +141,8 @@ type Left struct {
 type Runtime struct {
 	Plugin
 	Socket string // of the CRI
+	Shim   string // unit that speaks the CRI for it; empty: it does so itself
+	Hosts  string // directory where it finds registries as containerd does; empty: it has another way
 	Pulls  bool   // it takes images from registries alone
 	Ends   bool   // another minor version of it ends all containers as it starts
 	Images string // command that lists the images of Kubernetes, one a line
@@ -149,6 +151,14 @@ type Runtime struct {
 
 // Endpoint is the socket as a URL.
 func (r Runtime) Endpoint() string { return "unix://" + r.Socket }
+
+// Units are what it runs as, in the order in which they start.
+func (r Runtime) Units() []string {
+	return slices.DeleteFunc([]string{r.Unit, r.Shim}, func(u string) bool { return u == "" })
+}
+
+// Speaks is the unit that speaks the CRI.
+func (r Runtime) Speaks() string { return cmp.Or(r.Shim, r.Unit) }
 
 // Network is a network plugin.
 type Network struct {

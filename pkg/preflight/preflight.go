@@ -130,7 +130,7 @@ var machineChecks = []check{
 		}
 		return Finding{Found: "no package manager", Needed: "apt, dnf or yum", Fix: "use a supported distribution"}
 	}},
-	{"leftovers", func(c *cluster.Cluster, _ *v1alpha1.Host, f *runner.Facts) Finding {
+	{"leftovers", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
 		if f.Env["cluster"] != "" {
 			return Finding{} // whose they are is known
 		}
@@ -140,6 +140,9 @@ var machineChecks = []check{
 		}
 		if len(left) > 0 {
 			return Finding{Found: human.Names(left, 4), Needed: "no leftovers of another cluster", Fix: "take the machine out of its cluster and remove them (kubeadm reset)"}
+		}
+		if unit := plugin.RuntimeOf(c.Spec).Unit; c.IsNode(h.Name) && f.Runs(unit) {
+			return Finding{Found: unit + ".service active", Needed: "no " + unit + " of others", Fix: "remove it, or choose another spec.runtime.type"}
 		}
 		if len(f.Filled) == 0 {
 			return Finding{}

@@ -39,6 +39,7 @@ var unfit = map[string]func(*runner.Facts){
 	},
 	"no kernel modules":  func(f *runner.Facts) { f.Features = map[string]bool{}; f.Kernel = "5.0-tiny" },
 	"no package manager": func(f *runner.Facts) { f.PackageManager = "" },
+	"engine of others":   func(f *runner.Facts) { f.Running = []string{"containerd"} },
 	"leftovers":          func(f *runner.Facts) { f.Leftovers = []string{"/etc/kubernetes/admin.conf", "/var/lib/etcd/member"} },
 	"of another cluster": func(f *runner.Facts) { f.Env = map[string]string{"cluster": "other"} },
 	"of this cluster": func(f *runner.Facts) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kubexm/kubexm/pkg/resource/distro"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 )
 
@@ -113,7 +114,7 @@ func (a Artifact) key() string { return path.Join(a.Component, a.Version, a.Arch
 
 // expand fills in what a text of the table leaves open.
 func (a Artifact) expand(text string) string {
-	return strings.NewReplacer("{version}", a.Version, "{arch}", a.Arch, "{file}", a.File).Replace(text)
+	return strings.NewReplacer("{version}", a.Version, "{arch}", a.Arch, "{machine}", distro.Machine(a.Arch), "{file}", a.File).Replace(text)
 }
 
 // member returns the name on a machine of a path (or pattern) within the archive.

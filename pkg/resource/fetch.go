@@ -73,7 +73,7 @@ func (s *Store) path(a Artifact) string { return s.file(a.key()) }
 type blob struct {
 	places   []place // in the order to try
 	path     string
-	sha256   string
+	sha256   string // empty: whatever comes
 	progress Progress
 }
 
@@ -117,7 +117,9 @@ func (s *Store) download(ctx context.Context, b blob) error {
 	if err := c.commit(); err != nil {
 		return err
 	}
-	remember(filepath.Dir(b.path), map[string]string{filepath.Base(b.path): b.sha256})
+	if b.sha256 != "" {
+		remember(filepath.Dir(b.path), map[string]string{filepath.Base(b.path): b.sha256})
+	}
 	return nil
 }
 
@@ -137,7 +139,7 @@ func (s *Store) transfer(ctx context.Context, b blob, c *claim, from place) (int
 	defer cancel(nil)
 	watchdog := time.AfterFunc(s.retry.Stall, func() { cancel(source.ErrStalled) })
 	defer watchdog.Stop()
-	resp, err := source.Get(ctx, from.client, place, resume(c, place, had))
+	resp, err := source.Get(ctx, from.client, place, resume(c, place, had, b.sha256 != ""))
 	if answer, ok := errors.AsType[*source.StatusError](err); ok && answer.Code == http.StatusRequestedRangeNotSatisfiable { // the part is too long
 		return 0, errors.Join(c.Truncate(0), fault.Transient(err))
 	}
@@ -168,7 +170,7 @@ func (s *Store) transfer(ctx context.Context, b blob, c *claim, from place) (int
 
 // judge says whether a completed download is right, and throws it away if not.
 func (s *Store) judge(b blob, c *claim, place, got string, resumed bool) error {
-	if got == b.sha256 {
+	if got == b.sha256 || b.sha256 == "" {
 		return nil
 	}
 	os.Remove(originPath(c))
@@ -192,9 +194,9 @@ type origin struct {
 func originPath(c *claim) string { return c.Name() + ".origin" }
 
 // resume returns the headers that ask for the bytes from had on, from the same
-// server only if its file is still the same. From others too: the checksum of
+// server only if its file is still the same. From others too, where the checksum of
 // the whole is the judge.
-func resume(c *claim, place string, had int64) http.Header {
+func resume(c *claim, place string, had int64, judged bool) http.Header {
 	var from origin
 	text, err := os.ReadFile(originPath(c))
 	if had == 0 || err != nil || json.Unmarshal(text, &from) != nil || from.Size >= 0 && had >= from.Size {
@@ -204,8 +206,11 @@ func resume(c *claim, place string, had int64) http.Header {
 	if from.Size >= 0 { // some registries only know this form
 		h.Set("Range", fmt.Sprintf("bytes=%d-%d", had, from.Size-1))
 	}
-	if from.URL == source.Redacted(place) && from.Version != "" {
+	switch {
+	case from.URL == source.Redacted(place) && from.Version != "":
 		h.Set("If-Range", from.Version)
+	case !judged:
+		return nil
 	}
 	return h
 }

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -175,7 +177,7 @@ func zoned(t *testing.T, publisher, mirror *upstream, answers bool) *Store {
 	t.Helper()
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 		switch {
-		case strings.Contains(address, ".daocloud.io:"):
+		case strings.Contains(address, ".daocloud.io:"), strings.Contains(address, ".aliyun.com:"):
 			address = mirror.Listener.Addr().String()
 		case answers:
 			address = publisher.Listener.Addr().String()
@@ -230,5 +232,59 @@ func refusals(t *testing.T, publisher *upstream, get func() error) {
 		if err := get(); err == nil || !strings.Contains(fault.Advice(err), "to trust a mirror instead, name it in spec.source.mirrors") {
 			t.Errorf("the publisher answers with %d: %v; next: %s", code, err, fault.Advice(err))
 		}
+	}
+}
+
+// TestFirstSum fetches a program of which nobody publishes a checksum: what the publisher served first stays. A part of it is never completed with another file's.
+func TestFirstSum(t *testing.T) {
+	a := mustNew(t, "docker", "29.99.7")
+	const file = "/linux/static/stable/x86_64/docker-29.99.7.tgz"
+	publisher, mirror := newUpstream(t), newUpstream(t)
+	mirror.files["/mirrors.aliyun.com/docker-ce"+file] = []byte("another program")
+	first, second := noise(1, 1<<20), noise(2, 1<<20)
+	publisher.files["/download.docker.com"+file] = first
+	for answers, want := range map[bool][]byte{true: first, false: []byte("another program")} {
+		s := zoned(t, publisher, mirror, answers)
+		path, err := s.Fetch(t.Context(), a, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("the publisher answers: %v; got %d bytes, %v", answers, len(got), err)
+		}
+	}
+	refusals(t, publisher, func() error {
+		_, err := zoned(t, publisher, mirror, true).Fetch(t.Context(), a, nil)
+		return err
+	})
+
+	dir, other := t.TempDir(), newUpstream(t)
+	asked := 0
+	publisher.fail(file, func(w http.ResponseWriter, _ *http.Request) bool {
+		if asked++; asked > 1 {
+			w.Header().Set("ETag", etag(first))
+			w.Header().Set("Content-Length", strconv.Itoa(len(first)))
+			_, _ = (&cutter{w, 300_000}).Write(first)
+		}
+		return asked > 1
+	})
+	if _, err := openStore(t, dir, publisher).Fetch(t.Context(), a, nil); err == nil || !strings.Contains(err.Error(), "broke off") {
+		t.Errorf("a download that breaks off: %v", err)
+	}
+	other.files["/download.docker.com"+file] = second
+	s := openStore(t, dir, other)
+	path, err := s.Fetch(t.Context(), a, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, second) {
+		t.Errorf("got %d bytes, %v", len(got), err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	other.files["/download.docker.com"+file] = first
+	if _, err := s.Fetch(t.Context(), a, nil); err == nil || !strings.Contains(err.Error(), "wrong checksum") {
+		t.Errorf("another file than at first: %v", err)
 	}
 }

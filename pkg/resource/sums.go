@@ -9,10 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"path"
-	"slices"
 	"strings"
 	"time"
 
@@ -62,7 +60,7 @@ func (s *Store) Resolve(ctx context.Context, a Artifact) (Artifact, error) {
 // findSum reads the checksum of an artifact where it is published, and says where that is.
 func (s *Store) findSum(ctx context.Context, a Artifact, c Component) (sum string, at source.Place, err error) {
 	if c.Sums == "" {
-		return "", at, fault.Advise(fmt.Errorf("%w is published of this version, and none is built into kubexm", errNoSum), "choose one of these versions: "+strings.Join(pinnedVersions(c.Name), ", "))
+		return s.firstSum(ctx, a, c)
 	}
 	if c.Sums == listing {
 		sum, _, at, err = s.listed(ctx, a, c)
@@ -75,6 +73,26 @@ func (s *Store) findSum(ctx context.Context, a Artifact, c Component) (sum strin
 		}
 		return err
 	})
+	return sum, at, err
+}
+
+// firstSum fetches an artifact of which nobody publishes a checksum, from who could: what comes the first time is what it is from then on.
+func (s *Store) firstSum(ctx context.Context, a Artifact, c Component) (sum string, at source.Place, err error) {
+	there := func(ctx context.Context, p source.Place) error {
+		at = p
+		resp, err := source.Get(ctx, s.source.HTTP(p.URL), p.URL, nil)
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err
+	}
+	if err := askAll(ctx, s, s.source.SumPlaces(a.expand(c.Base+c.File)), func(p source.Place) source.Place { return p }, there); err != nil {
+		return "", at, err
+	}
+	if err := s.download(ctx, blob{places: []place{{at, s.source.HTTP(at.URL)}}, path: s.path(a)}); err != nil {
+		return "", at, err
+	}
+	sum, err = hashFile(s.path(a))
 	return sum, at, err
 }
 
@@ -117,17 +135,6 @@ func (s *Store) known(a Artifact) (_ Artifact, owed bool, err error) {
 	f := l.Files[a.key()]
 	a.SHA256 = f.SHA256
 	return a, s.source.Signed && a.SHA256 != "" && f.Signature == "" && signer(a.key()) != plugin.Signer{}, nil
-}
-
-// pinnedVersions are those of a component whose checksums are built in.
-func pinnedVersions(component string) (all []string) {
-	pins, _ := pins() // that they cannot be read was said before
-	for _, key := range slices.Sorted(maps.Keys(pins.Files)) {
-		if parts := strings.Split(key, "/"); parts[0] == component && !slices.Contains(all, parts[1]) {
-			all = append(all, parts[1])
-		}
-	}
-	return all
 }
 
 var errNoSum = errors.New("no SHA-256")

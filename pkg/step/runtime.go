@@ -2,13 +2,18 @@ package step
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/runner"
 )
 
 // BinDir is where kubexm puts programs.
@@ -22,6 +27,18 @@ const TransferTimeout = 30 * time.Minute
 
 // Transfer is a step that brings much to a host.
 func Transfer(s Step) Step { return With(s, Options{Timeout: TransferTimeout, Limit: LimitTransfer}) }
+
+// Runtime installs and runs a container runtime: programs, the settings that its units read when they start and, in the same round trip, where it gets
+// images, which is read at each pull; then the units in their order.
+func Runtime(programs Step, settings, registries Files, units ...Unit) []Step {
+	config := Files{What: "container runtime", List: slices.Concat(settings.List, registries.List), Also: registries.Also}
+	all := []Step{programs, config}
+	for _, u := range units {
+		u.Reads = []Step{programs, settings}
+		all = append(all, u.Service())
+	}
+	return all
+}
 
 // RuntimePrograms puts the programs of a container runtime on a host, the CNI plugins among them.
 func RuntimePrograms(store *resource.Store, all ...resource.Artifact) Step {
@@ -54,6 +71,35 @@ func PullImages(ctx context.Context, names []string, pull func(ctx context.Conte
 	}
 	return g.Wait()
 }
+
+// ImportImages streams images of the store to a command of the container runtime as one archive, without a file on the host.
+func ImportImages(ctx context.Context, r *runner.Runner, store *resource.Store, arch string, names []string, command string) error {
+	pr, pw := io.Pipe()
+	total, err := store.ExportSize(arch, names...)
+	if err != nil {
+		return err
+	}
+	var done atomic.Int64
+	tell := Progress(ctx)
+	go func() {
+		w := writer(func(p []byte) (int, error) {
+			n, err := pw.Write(p)
+			tell(done.Add(int64(n)), total)
+			return n, err
+		})
+		pw.CloseWithError(store.Export(ctx, w, arch, names...))
+	}()
+	err = r.Exec(ctx, command, pr, nil)
+	pr.CloseWithError(err)
+	if err != nil {
+		return fmt.Errorf("importing images: %w", err)
+	}
+	return nil
+}
+
+type writer func([]byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
 
 // Forgotten removes what kubexm has made at some patterns of paths and that is not among files any more. ours and remove are scripts on $f: whether
 // kubexm made it, and what takes it away.

@@ -7,6 +7,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/step/cilium"
 	"github.com/kubexm/kubexm/pkg/step/containerd"
 	"github.com/kubexm/kubexm/pkg/step/crio"
+	"github.com/kubexm/kubexm/pkg/step/docker"
 	"github.com/kubexm/kubexm/pkg/step/flannel"
 	"github.com/kubexm/kubexm/pkg/step/loadbalancer"
 	"github.com/kubexm/kubexm/pkg/step/localpath"
@@ -18,12 +19,13 @@ type onHost = func(c *cluster.Cluster, host string) step.Step
 // The steps of plugins, by the names of their rows in package plugin. A proxy has none of its own.
 var (
 	runtimes = map[string]struct {
-		run  func(*cluster.Cluster) func(host string) []step.Step // what is the same for all hosts is made once
-		load onHost                                               // the images that a node needs
-		from func(*cluster.Cluster) step.Files                    // where it gets images
+		run  func(c *cluster.Cluster, host string, registries step.Files) []step.Step
+		load onHost                            // the images that a node needs
+		from func(*cluster.Cluster) step.Files // the registries, where it gets images: the same for all hosts
 	}{
 		"containerd": {containerd.Steps, containerd.Load, containerd.Registries},
 		"cri-o":      {crio.Steps, crio.Load, crio.Registries},
+		"docker":     {docker.Steps, docker.Load, func(c *cluster.Cluster) step.Files { return docker.Registries(c, containerd.Registries(c)) }},
 	}
 	networks = map[string]struct {
 		install func(*cluster.Cluster) []step.Step

@@ -58,7 +58,9 @@ func Packages(c *cluster.Cluster, h string) []step.Step {
 
 // Runtime runs the container runtime.
 func Runtime(c *cluster.Cluster, hosts []string) plan.Task {
-	return on("runtime", hosts, runtimes[c.Spec.Runtime.Type].run(c))
+	runtime := runtimes[c.Spec.Runtime.Type]
+	from := runtime.from(c)
+	return on("runtime", hosts, func(h string) []step.Step { return runtime.run(c, h, from) })
 }
 
 // Images brings the images that nodes need.

@@ -41,8 +41,9 @@ var data = map[string][]any{
 		Corefile, ClusterIP, Image, Digest string
 		Replicas                           int
 	}{".:53 {\n    errors\n}", "10.233.0.10", "registry.k8s.io/coredns/coredns:v1.14.6", "0123456789abcdef", 2}},
-	"crio/crio":   {map[string]string{"Root": "/var/lib/crio/storage", "Pause": "registry.k8s.io/pause:3.10"}},
-	"crio/pinned": {[]string{"registry.k8s.io/coredns/coredns:v1.14.6", "registry.k8s.io/pause:3.10"}},
+	"docker/daemon": {map[string]string{"Root": "/var/lib/docker"}},
+	"crio/crio":     {map[string]string{"Root": "/var/lib/crio/storage", "Pause": "registry.k8s.io/pause:3.10"}},
+	"crio/pinned":   {[]string{"registry.k8s.io/coredns/coredns:v1.14.6", "registry.k8s.io/pause:3.10"}},
 	"crio/registries": {[]any{
 		map[string]any{"Prefix": "docker.io", "First": []any{map[string]any{"Location": "mirror.example.com/hub", "Insecure": true}}, "Last": map[string]any{"Location": "docker.io", "Insecure": false}},
 	}},

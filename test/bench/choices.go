@@ -13,21 +13,21 @@ import (
 	"github.com/kubexm/kubexm/test/testbed/build"
 )
 
-// choice is a container runtime and a network plugin; empty: the defaults.
-type choice struct{ runtime, network string }
+// choice is a container runtime and a network plugin, empty: the defaults; and what else is to be built for them.
+type choice struct{ runtime, network, more string }
 
 // choices compares the making of row 1 with other runtimes and networks to that with containerd and flannel.
 func (b *bench) choices(ctx context.Context) (figures []figure, err error) {
 	if err := b.components(ctx); err != nil {
 		return nil, err
 	}
-	all := []choice{{}, {runtime: "cri-o"}, {network: "calico"}, {network: "cilium"}}
+	all := []choice{{}, {runtime: "cri-o"}, {runtime: "docker", more: "cri-dockerd"}, {network: "calico"}, {network: "cilium"}}
 	table, err := b.builder.Table()
 	if err != nil {
 		return nil, err
 	}
 	for _, c := range all {
-		for _, name := range strings.Fields(c.runtime + " " + c.network) {
+		for _, name := range strings.Fields(c.runtime + " " + c.network + " " + c.more) {
 			component, err := build.Find(table, name)
 			if err == nil {
 				err = b.builder.Build(ctx, []build.Component{component})

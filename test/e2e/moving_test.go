@@ -304,7 +304,7 @@ func (m *moving) pods(t *testing.T) map[string]bool {
 }
 
 // services are those of hosts, whose restart is one that is noticed.
-const services = "kubelet containerd crio etcd kube-apiserver kube-controller-manager kube-scheduler kube-proxy haproxy nginx keepalived"
+const services = "kubelet containerd crio docker cri-docker etcd kube-apiserver kube-controller-manager kube-scheduler kube-proxy haproxy nginx keepalived"
 
 // containers lists what runs on nodes, and how often it has started; with all, also what belongs to the control plane and leads to it.
 func (m *moving) containers(t *testing.T, nodes []string, all bool) map[string][]string {

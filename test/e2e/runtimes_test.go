@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/kubexm/kubexm/pkg/plugin"
+	"github.com/kubexm/kubexm/test/testbed/build"
 )
 
 // runtimes are what is asked of the container runtimes that clusters can have.
@@ -23,6 +24,10 @@ var runtimes = map[string]struct {
 	"cri-o": {
 		`grep -c 'cgroup_manager = "systemd"' /etc/crio/crio.conf.d/10-kubexm.conf`,
 		`sed 's/.*"auth":"\([^"]*\)".*/Basic \1/' /etc/crio/auth.json`,
+	},
+	"docker": {
+		`grep -c native.cgroupdriver=systemd /etc/docker/daemon.json`,
+		`sed 's/.*"auth":"\([^"]*\)".*/Basic \1/' /var/lib/kubelet/config.json`,
 	},
 }
 
@@ -42,7 +47,11 @@ func runtime(t *testing.T) plugin.Runtime {
 func another(t *testing.T) string {
 	t.Helper()
 	if r := runtime(t); r.Name != plugin.Runtimes()[0].Name {
-		provideFor(t, "", find(t, r.Name))
+		var parts []build.Component
+		for _, p := range r.Parts {
+			parts = append(parts, find(t, p.Name))
+		}
+		provideFor(t, "", parts...)
 		return r.Name
 	}
 	return ""

@@ -41,7 +41,7 @@ func stateOf(t *testing.T, c *cluster) state {
 			t.Fatal(err)
 		}
 		s.snapshot(n.Name, snapshot)
-		s[n.Name+" units"] = the.on(t, n, `for u in kubelet containerd crio etcd kube-apiserver kube-controller-manager kube-scheduler kube-proxy; do
+		s[n.Name+" units"] = the.on(t, n, `for u in kubelet containerd crio docker cri-docker etcd kube-apiserver kube-controller-manager kube-scheduler kube-proxy; do
 echo $u $(systemctl is-enabled $u 2>&1 | tail -1) $(systemctl is-active $u) $(systemctl show -p NRestarts,ExecStart $u | sed 's/; start_time.*//'); done`)
 	}
 	if err := s.objects(t.Context(), c.kubeconfig()); err != nil {
@@ -143,10 +143,10 @@ func describePEM(data []byte) string {
 
 // passing are lines of snapshots that come and go with pods, by section.
 var passing = map[string]*regexp.Regexp{
-	"files":      regexp.MustCompile(`^/(etc|var)/\S* [fl] |^/var/lib/(containerd|crio|cni|etcd|kubelet)[/ ]`), // files are compared by content
-	"sums":       regexp.MustCompile(`  /(etc|var)/`),                                                          // the same
-	"interfaces": regexp.MustCompile(`^veth|^cni|^flannel.1 inet|^[0-9a-f]{8}-[0-9a-f-]{27}$`),                 // who comes first gets the first subnet
-	"mounts":     regexp.MustCompile(`/var/lib/kubelet/pods/|/run/containerd/|/run/crio/|/run/(net|ipc|uts|user)ns/|/var/lib/crio/storage/overlay/`),
+	"files":      regexp.MustCompile(`^/(etc|var)/\S* [fl] |^/var/lib/(containerd|crio|docker|cri-dockerd|cni|etcd|kubelet)[/ ]`), // files are compared by content
+	"sums":       regexp.MustCompile(`  /(etc|var)/`),                                                                             // the same
+	"interfaces": regexp.MustCompile(`^veth|^cni|^flannel.1 inet|^[0-9a-f]{8}-[0-9a-f-]{27}$`),                                    // who comes first gets the first subnet
+	"mounts":     regexp.MustCompile(`/var/lib/kubelet/pods/|/run/containerd/|/run/crio/|/run/docker/|/run/(net|ipc|uts|user)ns/|/var/lib/crio/storage/overlay/|/var/lib/docker/`),
 }
 
 // unlike are sections of snapshots that differ from one cluster to the next.

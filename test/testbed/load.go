@@ -22,21 +22,28 @@ import (
 	"github.com/kubexm/kubexm/test/testbed/mirror"
 )
 
-// Load puts an image of the cache into the container runtime of a node: containerd, or CRI-O, which can only pull.
+// Load puts an image of the cache into the container runtime of a node: containerd, Docker, or CRI-O, which can only pull.
 func (t *Testbed) Load(ctx context.Context, n Node, ref string) error {
-	load := t.importImage
-	if out, err := t.SSH(ctx, n, "systemctl is-active crio || true"); err != nil {
+	active, err := t.SSH(ctx, n, "systemctl is-active crio docker || true")
+	if err != nil {
 		return err
-	} else if strings.TrimSpace(out) == "active" {
-		load = t.pullImage
 	}
-	if err := load(ctx, n, ref); err != nil {
+	switch strings.TrimSpace(active) {
+	case "active\ninactive":
+		err = t.pullImage(ctx, n, ref)
+	case "inactive\nactive":
+		err = t.importImage(ctx, n, ref, "/usr/local/bin/docker load")
+	default:
+		err = t.importImage(ctx, n, ref, "/usr/local/bin/ctr -n k8s.io images import -")
+	}
+	if err != nil {
 		return fmt.Errorf("loading %s on %s: %w", ref, n.Name, err)
 	}
 	return nil
 }
 
-func (t *Testbed) importImage(ctx context.Context, n Node, ref string) error {
+// importImage streams an archive to a command of the node.
+func (t *Testbed) importImage(ctx context.Context, n Node, ref, command string) error {
 	tag, err := name.NewTag(ref)
 	if err != nil {
 		return err
@@ -56,7 +63,7 @@ func (t *Testbed) importImage(ctx context.Context, n Node, ref string) error {
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(tarball.Write(tag, images[0], w)) }()
 	defer r.Close()
-	line := append(t.SSHCommand(n, "root"), "/usr/local/bin/ctr -n k8s.io images import -")
+	line := append(t.SSHCommand(n, "root"), command)
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	cmd.Stdin = r
 	_, err = host.Output(cmd)

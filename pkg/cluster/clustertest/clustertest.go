@@ -19,6 +19,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/resource"
+	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
 	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
@@ -75,6 +76,24 @@ func CAFile(t testing.TB) string {
 func New(t testing.TB, spec string, edit func(host string, f *runner.Facts)) *cluster.Cluster {
 	t.Helper()
 	return Parse(t, frame+spec, edit)
+}
+
+// Stock gives a cluster a store with the images of a node, from a fake upstream that is as long as the test.
+func Stock(t testing.TB, c *cluster.Cluster, node string) {
+	t.Helper()
+	u := resourcetest.New()
+	t.Cleanup(u.Close)
+	dir := t.TempDir()
+	store, err := resource.Open(dir, source.Config{Mirrors: u.Sources()})
+	if err = errors.Join(err, resourcetest.Trust(dir)); err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range c.Images(node) {
+		if err := store.Pull(t.Context(), ref, "amd64", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Store = store
 }
 
 // Parse plans a cluster of a whole configuration.

@@ -22,7 +22,7 @@ func (s System) resolveRPMs(ctx context.Context, here *runner.Runner, arch strin
 		}
 		fmt.Fprintf(&repos, "[source%d]\nname=source%[1]d\nbaseurl=%s\nenabled=1\ngpgcheck=0\nskip_if_unavailable=0\nmodule_hotfixes=1\n%s", i, src, proxy)
 	}
-	script := runner.Inputs("RELEASE", s.Version, "ARCH", rpmArch(arch)) + "set -- " + runner.Quote(names...) + "\n" + runner.Script(scripts, "dnf")
+	script := runner.Inputs("RELEASE", s.Version, "ARCH", Machine(arch)) + "set -- " + runner.Quote(names...) + "\n" + runner.Script(scripts, "dnf")
 	out, err := here.User(ctx, script, strings.NewReader(repos.String()))
 	if err != nil {
 		return nil, toolError(err, "dnf with its command download", "dnf and dnf-plugins-core", keyring{})

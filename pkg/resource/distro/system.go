@@ -134,13 +134,13 @@ func (s System) Sources(arch string) []string {
 	}
 	all := make([]string, len(list))
 	for i, l := range list {
-		all[i] = strings.ReplaceAll(l, "{arch}", rpmArch(arch))
+		all[i] = strings.ReplaceAll(l, "{arch}", Machine(arch))
 	}
 	return all
 }
 
-// rpmArch is how RPM names an architecture.
-func rpmArch(arch string) string {
+// Machine is how the kernel names an architecture, and RPM.
+func Machine(arch string) string {
 	if arch == "arm64" {
 		return "aarch64"
 	}

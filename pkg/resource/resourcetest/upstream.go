@@ -43,7 +43,7 @@ func New() *Upstream {
 // those to take instead.
 func (u *Upstream) Sources() map[string]string {
 	return map[string]string{
-		"https://dl.k8s.io/": u.URL + "/dl.k8s.io/", "https://github.com/": u.URL + "/github.com/", "https://api.github.com/": u.URL + "/api.github.com/",
+		"https://dl.k8s.io/": u.URL + "/dl.k8s.io/", "https://github.com/": u.URL + "/github.com/", "https://api.github.com/": u.URL + "/api.github.com/", "https://download.docker.com/": u.URL + "/download.docker.com/",
 		"https://raw.githubusercontent.com/": u.URL + "/raw.githubusercontent.com/", "https://helm.cilium.io/": u.URL + "/helm.cilium.io/",
 		"https://storage.googleapis.com/": u.URL + "/storage.googleapis.com/", "https://charts.example.com/": u.URL + "/charts.example.com/",
 		"registry.k8s.io": u.URL + "/registry.k8s.io", "ghcr.io": u.URL + "/ghcr.io", "docker.io": u.URL + "/docker.io", "quay.io": u.URL + "/quay.io",
@@ -106,6 +106,10 @@ func published(file string) []byte {
 		return archive("bin/", "containerd", "containerd-shim-runc-v2", "ctr")
 	case strings.HasPrefix(name, "cri-o."):
 		return archive("cri-o/bin/", "crio", "conmon", "pinns", "crun")
+	case strings.HasPrefix(name, "docker-"):
+		return archive("docker/", "docker", "dockerd", "docker-proxy", "containerd", "containerd-shim-runc-v2", "ctr", "runc")
+	case strings.HasPrefix(name, "cri-dockerd-"):
+		return archive("cri-dockerd/", "cri-dockerd")
 	case strings.HasPrefix(name, "cni-plugins-"):
 		return archive("./", "bridge", "host-local", "loopback", "portmap")
 	case strings.HasPrefix(name, "crictl-"):
@@ -128,7 +132,14 @@ func published(file string) []byte {
 			text += fmt.Sprintf("  - {version: %s, digest: %x, urls: [cilium-%s.tgz]}\n", v, sha256.Sum256(published("/helm.cilium.io/cilium-"+v+".tgz")), v)
 		}
 		return []byte(text)
-	case strings.HasPrefix(file, "/api.github.com/"): // of Harbor alone
+	case strings.HasPrefix(file, "/api.github.com/repos/Mirantis/"):
+		var assets []string
+		for _, arch := range []string{"amd64", "arm64"} {
+			asset := "cri-dockerd-" + strings.TrimPrefix(name, "v") + "." + arch + ".tgz"
+			assets = append(assets, fmt.Sprintf(`{"name": %q, "digest": "sha256:%x"}`, asset, sha256.Sum256(published("/"+asset))))
+		}
+		return fmt.Appendf(nil, `{"assets": [%s]}`, strings.Join(assets, ", "))
+	case strings.HasPrefix(file, "/api.github.com/"): // of Harbor else
 		asset := "harbor-offline-installer-" + name + ".tgz"
 		return fmt.Appendf(nil, `{"assets": [{"name": %q, "digest": "sha256:%x"}]}`, asset, sha256.Sum256(published("/"+asset)))
 	}

@@ -36,6 +36,7 @@ var zones = map[string]map[string]string{
 	"cn": {
 		"https://dl.k8s.io/":                   "https://files.m.daocloud.io/dl.k8s.io/",
 		"https://github.com/":                  "https://files.m.daocloud.io/github.com/",
+		"https://download.docker.com/":         "https://mirrors.aliyun.com/docker-ce/",
 		"https://get.helm.sh/":                 "https://files.m.daocloud.io/get.helm.sh/",
 		"https://storage.googleapis.com/":      "https://files.m.daocloud.io/storage.googleapis.com/",
 		"http://deb.debian.org/":               "https://mirrors.aliyun.com/",

@@ -15,8 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/kubexm/kubexm/pkg/plugin"
 )
 
 // untar extracts an archive from standard input or a file.
@@ -85,9 +83,10 @@ func (c *Call) extract(to string, head *tar.Header, r io.Reader) error {
 
 // runtimeRuns reports what a client of the container runtime would say when none runs.
 func (c *Call) runtimeRuns() int {
-	all := plugin.Runtimes()
-	if !slices.ContainsFunc(all, func(r plugin.Runtime) bool { return strings.HasPrefix(c.Unit(r.Unit), "active ") }) {
-		return c.Failf(1, "failed to dial %q: connection refused", all[0].Socket)
+	for _, unit := range c.runtime().Units() {
+		if !strings.HasPrefix(c.Unit(unit), "active ") {
+			return c.Failf(1, "failed to dial %q: connection refused", c.runtime().Socket)
+		}
 	}
 	return 0
 }
@@ -320,8 +319,11 @@ func (h *Host) Images() map[string]string {
 
 // database is the file in which the container runtime keeps its images: "name digest labels" lines.
 func (h *Host) database() string {
-	if h.hasCRIO() {
+	switch r := h.runtime(); {
+	case r.Pulls:
 		return "/var/lib/crio/storage/images"
+	case r.Shim != "":
+		return "/var/lib/docker/images"
 	}
 	return "/var/lib/containerd/images"
 }

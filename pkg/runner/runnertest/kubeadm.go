@@ -18,7 +18,7 @@ import (
 // puts on a host, and those of packages that it uses.
 func programs() map[string]Command {
 	return map[string]Command{
-		"ctr": ctr, "crictl": crictl, "kubeadm": kubeadm, "kubelet": kubelet, "nft": nft, "ipvsadm": ipvsadm,
+		"ctr": ctr, "crictl": crictl, "docker": docker, "kubeadm": kubeadm, "kubelet": kubelet, "nft": nft, "ipvsadm": ipvsadm,
 		"iptables-save": rulesSave, "ip6tables-save": rulesSave, "iptables-restore": rulesRestore, "ip6tables-restore": rulesRestore,
 	}
 }

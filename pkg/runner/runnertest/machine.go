@@ -70,8 +70,8 @@ var initialSysctls = map[string]string{
 func newHost(name, manager string, systemdVersion int, kernelRelease string, pm map[string]Command) *Host {
 	h := &Host{
 		Name: name, Manager: manager, Systemd: systemdVersion, Kernel: kernelRelease, Machine: "x86_64", CPUs: 4, MemoryMiB: 7941, DiskMiB: 40960,
-		Commands: map[string]Command{"openssl": nil, "chronyc": nil, "ufw": nil, "firewall-cmd": nil, "setenforce": nil, "docker": nil},
-		OnStart:  map[string]func(*Host) error{"containerd.service": startContainerd, "crio.service": startCRIO, "kubelet.service": startKubelet},
+		Commands: map[string]Command{"openssl": nil, "chronyc": nil, "ufw": nil, "firewall-cmd": nil, "setenforce": nil},
+		OnStart:  map[string]func(*Host) error{"containerd.service": startContainerd, "crio.service": startCRIO, "docker.service": startDocker, "cri-docker.service": startShim, "kubelet.service": startKubelet},
 		OnReload: map[string]func(*Host) error{"crio.service": reloadCRIO}, OnStop: map[string]func(*Host){"kubelet.service": stopKubelet}, Repo: nodePackages(),
 		Modules: map[string]bool{
 			"overlay": false, "br_netfilter": false, "nf_tables": false, "nf_conntrack": false, "vxlan": false, "ip_set": false,

@@ -43,9 +43,9 @@ func places(text string) []map[string]string {
 func (c *Call) pull(image string) int {
 	name, rest, _ := strings.Cut(image, "/")
 	at := strings.LastIndex(rest, ":")
-	text, _ := c.Get("/etc/containerd/certs.d/" + name + "/hosts.toml")
+	text, _ := c.Get(c.runtime().Hosts + name + "/hosts.toml")
 	errs, all := []error{errors.New("rpc error: failed to pull and unpack image " + image)}, places(text)
-	if c.hasCRIO() {
+	if c.runtime().Pulls {
 		all = c.registries(name)
 	}
 	for _, p := range all {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/plugin"
@@ -49,7 +50,96 @@ func reloadCRIO(h *Host) error {
 // known is where the fake keeps what CRI-O has read of a file.
 func known(file string) string { return "/run/crio/known/" + path.Base(file) }
 
-func (h *Host) hasCRIO() bool { return h.fs.exists("/usr/local/bin/crio") }
+// runtime is the container runtime that kubexm has brought to the host; the first, where it has brought none.
+func (h *Host) runtime() plugin.Runtime {
+	all := plugin.Runtimes()
+	for i, program := range []string{"containerd", "crio", "dockerd"} {
+		if i > 0 && h.fs.exists("/usr/local/bin/"+program) {
+			return all[i]
+		}
+	}
+	return all[0]
+}
+
+// startDocker makes Docker's socket.
+func startDocker(h *Host) error {
+	for _, file := range []string{"/etc/docker/daemon.json", "/usr/local/bin/containerd", "/usr/local/bin/containerd-shim-runc-v2"} {
+		if !h.fs.exists(file) {
+			return fmt.Errorf("failed to start daemon: %s: no such file or directory", file)
+		}
+	}
+	h.put("/run/docker.sock", "", 0o660)
+	return nil
+}
+
+// startShim makes the socket of the CRI.
+func startShim(h *Host) error {
+	if !strings.HasPrefix(h.Unit("docker"), "active ") {
+		return errors.New("cannot connect to the Docker daemon at unix:///var/run/docker.sock")
+	}
+	h.put(plugin.Runtimes()[2].Socket, "", 0o660)
+	return nil
+}
+
+// dockerKeeps lists containers that never run, a line each: name, label and digest of the image.
+const dockerKeeps = "/var/lib/docker/keeps"
+
+// docker knows images, and containers that never run.
+func docker(c *Call) int {
+	if !strings.HasPrefix(c.Unit("docker"), "active ") {
+		return c.Failf(1, "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?")
+	}
+	args := slices.DeleteFunc(c.Args[1:], func(a string) bool { return a == "-q" || a == "--no-trunc" || a == "-f" })
+	has := func(words string) bool { return strings.HasPrefix(strings.Join(args, " ")+" ", words+" ") }
+	last := args[len(args)-1]
+	text, _ := c.Get(dockerKeeps)
+	keeps := splitLines([]byte(text))
+	switch {
+	case has("image ls --format"):
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		images := c.images()
+		for _, name := range sorted(images) {
+			digest, _, _ := strings.Cut(images[name], " ")
+			c.Printf("%s\n", strings.NewReplacer("{{.Repository}}:{{.Tag}}", strings.TrimPrefix(strings.TrimPrefix(name, "docker.io/"), "library/"), "{{.ID}}", digest).Replace(last))
+		}
+	case has("load"):
+		b, status := c.input(nil)
+		if status != 0 {
+			return status
+		}
+		return c.importImages(b)
+	case has("--config /var/lib/kubelet pull"):
+		return c.pull(last)
+	case has("ps -aq --filter label=kubexm.io/image"):
+		for _, l := range keeps {
+			name, _, _ := strings.Cut(l, " ")
+			c.Printf("%s\n", name)
+		}
+	case has("inspect --format"):
+		for _, l := range keeps {
+			if f := strings.Fields(l); slices.Contains(args, f[0]) {
+				c.Printf("keeper %s %s\n", f[1], f[2])
+			}
+		}
+	case has("rm"):
+		keeps = slices.DeleteFunc(keeps, func(l string) bool { return strings.HasPrefix(l, last+" ") })
+		c.put(dockerKeeps, strings.Join(append(keeps, ""), "\n"), 0o600)
+	case has("create --name"):
+		c.mu.Lock()
+		digest, _, is := strings.Cut(c.images()[args[len(args)-2]]+" ", " ")
+		c.mu.Unlock()
+		if !is || digest == "" {
+			return c.Failf(1, "No such image: %s", args[len(args)-2])
+		}
+		_, label, _ := strings.Cut(args[4], "=")
+		c.put(dockerKeeps, strings.Join(append(keeps, args[2]+" "+label+" "+digest, ""), "\n"), 0o600)
+		c.changed("keep %s", label)
+	default:
+		return c.Unknown()
+	}
+	return 0
+}
 
 // listImages is the list of images as crictl has it of CRI-O.
 func (c *Call) listImages() int {

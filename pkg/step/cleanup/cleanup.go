@@ -34,15 +34,19 @@ i=0; until crictl info 2>/dev/null | grep -qi '"name": "none"' || [ $i = 25 ]; d
 			stop += `for i in $(crictl ps -q --name '^` + vip.Unit + `$'); do crictl stop --timeout 10 "$i" >/dev/null || true; done` + "\n"
 		}
 	}
+	units, stops := strings.Join(runtime.Units(), " "), []string(nil)
+	for _, u := range runtime.Units() {
+		stops = append(stops, "! systemctl is-active -q "+u)
+	}
 	return step.With(step.Command{
 		What:   "no pods",
-		Unless: "! systemctl is-active -q " + runtime.Unit + ` || { ! systemctl is-active -q kubelet && [ -z "$(crictl pods -q)" ] && ` + readable + `; }`,
+		Unless: strings.Join(stops, " || ") + ` || { ! systemctl is-active -q kubelet && [ -z "$(crictl pods -q)" ] && ` + readable + `; }`,
 		Run: `systemctl stop kubelet || true
 ` + stop + `crictl stop --timeout 0 $(crictl ps -q) >/dev/null 2>&1 || true # some runtimes wait for each
 crictl rmp -fa >/dev/null 2>&1 || true
 left=$(crictl pods -q || true)
 if [ -n "$left" ] && ! crictl rmp -f $left >&2; then # a runtime that has lost a container ends it only after a restart, if at all
-systemctl restart ` + runtime.Unit + `; crictl rmp -fa >&2 || systemctl stop ` + runtime.Unit + `; fi
+systemctl restart ` + units + `; crictl rmp -fa >&2 || systemctl stop ` + units + `; fi
 ` + runtime.Run + `
 if ! ` + readable + `; then for i in $(` + runtime.Images + ` | grep '/kube-proxy:'); do
 run_image "$i" kubexm-cleanup /usr/local/bin/kube-proxy --cleanup >&2 || true; done; fi`,
@@ -57,8 +61,9 @@ if [ -f "$g/cgroup.procs" ]; then cat "$g/cgroup.procs"; fi; done; }
 
 // Services stops the units that kubexm may have made, and what they left running. Where Docker runs the registry, the runtime is Docker's.
 func Services(c *cluster.Cluster, host string) step.Step {
-	runtime, registry := plugin.RuntimeOf(c.Spec).Unit, plugin.RegistryOf(c.Spec).Unit
-	units, shims := "kubelet kube-proxy kube-scheduler kube-controller-manager kube-apiserver "+runtime, strings.ReplaceAll(shims, "RUNTIME", runtime)
+	runtime, registry := plugin.RuntimeOf(c.Spec), plugin.RegistryOf(c.Spec).Unit
+	units := "kubelet kube-proxy kube-scheduler kube-controller-manager kube-apiserver " + strings.Join(runtime.Units(), " ")
+	shims := strings.ReplaceAll(shims, "RUNTIME", runtime.Unit)
 	if cluster.InDocker(c.Spec, c.Host(host)) {
 		units, shims = registry, "shims() { :; }\n"
 	} else if c.Host(host).Is(v1alpha1.RoleRegistry) {

@@ -11,28 +11,12 @@ import (
 	"github.com/kubexm/kubexm/pkg/templates"
 )
 
-// Steps install and run containerd.
-func Steps(c *cluster.Cluster) func(host string) []step.Step {
-	registries := Registries(c) // the same for all
-	return func(h string) []step.Step {
-		return []step.Step{Programs(c, h), Config(c, h, registries), Service(c, h)}
-	}
+// Steps install and run containerd, which gets images as registries say.
+func Steps(c *cluster.Cluster, host string, registries step.Files) []step.Step {
+	return step.Runtime(step.RuntimePrograms(c.Store, c.RuntimePrograms(host)...), settings(c, host), registries, unit(c, host))
 }
 
-// Programs puts containerd, runc, crictl and the CNI plugins on the host.
-func Programs(c *cluster.Cluster, host string) step.Step {
-	return step.RuntimePrograms(c.Store, c.RuntimePrograms(host)...)
-}
-
-// Config writes config.toml in the format of the configured version, the
-// configuration of crictl and, in the same round trip, what Registries returned.
-func Config(c *cluster.Cluster, host string, registries step.Files) step.Step {
-	f := settings(c, host)
-	f.List, f.Also = append(f.List, registries.List...), registries.Also
-	return f
-}
-
-// settings are the files that containerd reads when it starts, and crictl's.
+// settings are config.toml, in the format of the configured version, and the configuration of crictl.
 func settings(c *cluster.Cluster, host string) step.Files {
 	name := "containerd/config-v3"
 	if strings.HasPrefix(c.Spec.Runtime.Version, "v1.") {
@@ -48,12 +32,10 @@ func settings(c *cluster.Cluster, host string) step.Files {
 	}}
 }
 
-// Service runs containerd.
-func Service(c *cluster.Cluster, host string) step.Step {
+func unit(c *cluster.Cluster, host string) step.Unit {
 	return step.Unit{
 		Name: "containerd", Description: "containerd container runtime", Documentation: "https://containerd.io",
 		After: "network.target", Type: "notify", Command: step.BinDir + "/containerd",
 		Settings: append(step.HoldsContainers(), step.Limits(c.FactsOf(host).CanRaiseLimits(), "-999")...),
-		Reads:    []step.Step{Programs(c, host), settings(c, host)},
-	}.Service()
+	}
 }

@@ -26,7 +26,8 @@ func TestRendered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := clustertest.New(t, c.spec, c.edit)
-			golden.Equal(t, clustertest.Text(containerd.Config(k, "node2", step.Files{}), containerd.Service(k, "node2"), containerd.Programs(k, "node2")))
+			steps := containerd.Steps(k, "node2", step.Files{})
+			golden.Equal(t, clustertest.Text(steps[1], steps[2], steps[0]))
 		})
 	}
 }
@@ -62,7 +63,7 @@ func TestForgotten(t *testing.T) {
 	h.Put(certsD+"theirs.example.com/hosts.toml", "server = \"http://theirs.example.com\"\n", 0o644)
 	apply := func(spec string) (changed bool) {
 		k := clustertest.New(t, spec, nil)
-		s, r := containerd.Config(k, "node2", containerd.Registries(k)), h.Runner()
+		s, r := containerd.Steps(k, "node2", containerd.Registries(k))[1], h.Runner()
 		c, err := s.Precheck(t.Context(), r)
 		if err != nil || r.RoundTrips() != 1 {
 			t.Fatalf("looked in %d round trips: %v", r.RoundTrips(), err)
@@ -102,7 +103,7 @@ func TestForgotten(t *testing.T) {
 func TestDigestTellsNoPassword(t *testing.T) {
 	unit := func(password string) string {
 		c := clustertest.New(t, "  registry: {auth: {docker.io: {username: me, password: "+password+"}}}\n", nil)
-		files, err := containerd.Service(c, "node2").(step.Service).Writes()
+		files, err := containerd.Steps(c, "node2", step.Files{})[2].(step.Service).Writes()
 		if err != nil {
 			t.Fatal(err)
 		}

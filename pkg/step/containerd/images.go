@@ -3,10 +3,8 @@ package containerd
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/runner"
@@ -96,29 +94,9 @@ func mark(ctx context.Context, r *runner.Runner, pin, unpin []string) error {
 	return nil
 }
 
-// load streams the images to containerd as one archive, without a file on the host.
+// load imports the images from the store.
 func (i Images) load(ctx context.Context, r *runner.Runner, names []string) error {
-	pr, pw := io.Pipe()
-	total, err := i.Store.ExportSize(i.Arch, names...)
-	if err != nil {
-		return err
-	}
-	var done atomic.Int64
-	tell := step.Progress(ctx)
-	go func() {
-		w := writer(func(p []byte) (int, error) {
-			n, err := pw.Write(p)
-			tell(done.Add(int64(n)), total)
-			return n, err
-		})
-		pw.CloseWithError(i.Store.Export(ctx, w, i.Arch, names...))
-	}()
-	err = r.Exec(ctx, step.BinDir+"/ctr -n k8s.io images import --digests=false -", pr, nil)
-	pr.CloseWithError(err)
-	if err != nil {
-		return fmt.Errorf("importing images: %w", err)
-	}
-	return nil
+	return step.ImportImages(ctx, r, i.Store, i.Arch, names, step.BinDir+"/ctr -n k8s.io images import --digests=false -")
 }
 
 // pull lets containerd get images as the kubelet will: by way of what Registries has written.
@@ -130,10 +108,6 @@ func (i Images) pull(ctx context.Context, r *runner.Runner, names []string) erro
 		return nil
 	})
 }
-
-type writer func([]byte) (int, error)
-
-func (w writer) Write(p []byte) (int, error) { return w(p) }
 
 // Load brings the images that a node needs into containerd.
 func Load(c *cluster.Cluster, host string) step.Step {

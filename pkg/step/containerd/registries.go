@@ -5,12 +5,10 @@ import (
 	"slices"
 
 	"github.com/kubexm/kubexm/pkg/cluster"
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/step"
 	"github.com/kubexm/kubexm/pkg/templates"
 )
-
-// certsDir is where containerd of either format finds how to reach registries: config_path.
-const certsDir = "/etc/containerd/certs.d/"
 
 // place is where containerd asks for images of a registry.
 type place struct {
@@ -21,30 +19,35 @@ type place struct {
 	Authorization string // header; registries that want a token get it with this, too
 }
 
-// Registries tells containerd where to get images, and with what login: what stands there is read at each pull. What
+// Registries tells containerd, or a runtime that has one below it, where to get images, and with what login: what stands there is read at each pull. What
 // kubexm has written of registries that the configuration has no more goes, also when it has none at all.
 //
 // Facts: https://github.com/containerd/containerd/blob/main/docs/hosts.md
 func Registries(c *cluster.Cluster) step.Files {
 	var files []step.File
+	dir := hostsDir(plugin.RuntimeOf(c.Spec).Hosts)
 	cas := c.RegistryCAs()
 	for _, name := range slices.Sorted(maps.Keys(cas)) {
-		files = append(files, step.File{Path: caFile(name), Content: cas[name], Mode: 0o644})
+		files = append(files, step.File{Path: dir.ca(name), Content: cas[name], Mode: 0o644})
 	}
 	for _, r := range c.ImageRegistries() {
-		files = append(files, hostsFile(r.Name, places(r.Sources)))
+		files = append(files, dir.hosts(r.Name, r.Sources))
 	}
 	return step.Files{What: "registries", List: files, Also: []step.Command{
-		step.Forgotten("no other registries", certsDir+"*/hosts.toml", files, `grep -qx '# Made by kubexm.' "$f" 2>/dev/null`, `rm -f "$f" "${f%/*}/ca.crt"; rmdir "${f%/*}" 2>/dev/null || true`),
+		step.Forgotten("no other registries", string(dir)+"*/hosts.toml", files, `grep -qx '# Made by kubexm.' "$f" 2>/dev/null`, `rm -f "$f" "${f%/*}/ca.crt"; rmdir "${f%/*}" 2>/dev/null || true`),
 	}}
 }
 
-func caFile(registry string) string { return certsDir + registry + "/ca.crt" }
+// hostsDir is the directory that has one for each registry.
+type hostsDir string
 
-// hostsFile lists places for the images of a registry, in order: containerd asks the one named server last.
-func hostsFile(registry string, all []place) step.File {
+func (d hostsDir) ca(registry string) string { return string(d) + registry + "/ca.crt" }
+
+// hosts lists the sources of a registry's images, in order: containerd asks the one named server last.
+func (d hostsDir) hosts(registry string, sources []cluster.ImageSource) step.File {
+	all := d.places(sources)
 	last := len(all) - 1
-	f := step.File{Path: certsDir + registry + "/hosts.toml", Mode: 0o644}
+	f := step.File{Path: string(d) + registry + "/hosts.toml", Mode: 0o644}
 	f.Content = templates.Render("containerd/hosts", struct {
 		First []place
 		Last  place
@@ -56,7 +59,7 @@ func hostsFile(registry string, all []place) step.File {
 }
 
 // places are where the images of a registry are asked for.
-func places(sources []cluster.ImageSource) (all []place) {
+func (d hostsDir) places(sources []cluster.ImageSource) (all []place) {
 	for _, from := range sources {
 		host, scheme := from.Registry, "https"
 		if from.Plain {
@@ -70,7 +73,7 @@ func places(sources []cluster.ImageSource) (all []place) {
 			p.URL, p.Override = p.URL+"/v2/"+from.Path, true
 		}
 		if from.CA {
-			p.CA = caFile(from.Registry)
+			p.CA = d.ca(from.Registry)
 		}
 		if login := from.Login(); login != "" {
 			p.Authorization = "Basic " + login

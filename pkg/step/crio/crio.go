@@ -14,24 +14,9 @@ import (
 // confDir has the parts of CRI-O's configuration; those of others come after kubexm's.
 const confDir = "/etc/crio/crio.conf.d/"
 
-// Steps install and run CRI-O.
-func Steps(c *cluster.Cluster) func(host string) []step.Step {
-	registries := Registries(c) // the same for all
-	return func(h string) []step.Step {
-		return []step.Step{programs(c, h), Config(c, h, registries), Service(c, h)}
-	}
-}
-
-// programs puts CRI-O, conmon, pinns, runc, crictl and the CNI plugins on the host.
-func programs(c *cluster.Cluster, host string) step.Step {
-	return step.RuntimePrograms(c.Store, c.RuntimePrograms(host)...)
-}
-
-// Config writes CRI-O's configuration, that of crictl and, in the same round trip, what Registries returned.
-func Config(c *cluster.Cluster, host string, registries step.Files) step.Step {
-	f := settings(c)
-	f.List, f.Also = append(f.List, registries.List...), registries.Also
-	return f
+// Steps install and run CRI-O, with conmon and pinns, which gets images as registries say.
+func Steps(c *cluster.Cluster, host string, registries step.Files) []step.Step {
+	return step.Runtime(step.RuntimePrograms(c.Store, c.RuntimePrograms(host)...), settings(c), registries, unit(c, host))
 }
 
 // settings are the files that CRI-O reads when it starts, and crictl's. Signatures of images are for the kubelet's webhooks to judge: any image is taken.
@@ -44,8 +29,7 @@ func settings(c *cluster.Cluster) step.Files {
 	}}
 }
 
-// Service runs CRI-O.
-func Service(c *cluster.Cluster, host string) step.Step {
+func unit(c *cluster.Cluster, host string) step.Unit {
 	return step.Unit{
 		Name: "crio", Description: "CRI-O container runtime", Documentation: "https://cri-o.io",
 		After: "network.target", Type: "notify", Command: step.BinDir + "/crio",
@@ -53,6 +37,5 @@ func Service(c *cluster.Cluster, host string) step.Step {
 			"ExecReload=/bin/sh -c 'kill -s HUP $MAINPID'", "TimeoutStartSec=10min", // after a power cut it looks through its storage first
 			"Environment=CONTAINER_REGISTRIES_CONF_DIR=" + strings.TrimSuffix(registriesDir, "/") + " STORAGE_OPTS=", // what is in /etc/containers is podman's
 		}, step.Limits(c.FactsOf(host).CanRaiseLimits(), "-999")),
-		Reads: []step.Step{programs(c, host), settings(c)},
-	}.Service()
+	}
 }

@@ -8,9 +8,6 @@ import (
 
 	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
-	"github.com/kubexm/kubexm/pkg/resource"
-	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
-	"github.com/kubexm/kubexm/pkg/resource/source"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/runner/runnertest"
 	"github.com/kubexm/kubexm/pkg/step"
@@ -31,8 +28,8 @@ func TestRendered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := clustertest.New(t, c.spec, c.edit)
-			steps := crio.Steps(k)("node2")
-			golden.Equal(t, clustertest.Text(crio.Config(k, "node2", step.Files{}), steps[2], steps[0]))
+			steps := crio.Steps(k, "node2", step.Files{})
+			golden.Equal(t, clustertest.Text(steps[1], steps[2], steps[0]))
 		})
 	}
 }
@@ -96,16 +93,6 @@ func TestForgotten(t *testing.T) {
 
 // TestImages brings images from the store: none of the ways to them stays, whatever happens.
 func TestImages(t *testing.T) {
-	u := resourcetest.New()
-	defer u.Close()
-	dir := t.TempDir()
-	if err := resourcetest.Trust(dir); err != nil {
-		t.Fatal(err)
-	}
-	store, err := resource.Open(dir, source.Config{Mirrors: u.Sources()})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, c := range map[string]struct {
 		do   func(*runnertest.Host)
 		want string // in the error; empty: it works
@@ -119,18 +106,13 @@ func TestImages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := clustertest.New(t, runtime, nil)
-			k.Store = store
-			for _, ref := range k.Images("node2") {
-				if err := store.Pull(t.Context(), ref, "amd64", nil); err != nil {
-					t.Fatal(err)
-				}
-			}
+			clustertest.Stock(t, k, "node2")
 			synctest.Test(t, func(t *testing.T) {
 				h := runnertest.Debian12("node2")
 				for _, program := range []string{"crio", "conmon", "pinns", "crictl"} {
 					h.Put("/usr/local/bin/"+program, "ELF", 0o755)
 				}
-				for _, s := range crio.Steps(k)("node2")[1:] {
+				for _, s := range crio.Steps(k, "node2", crio.Registries(k))[1:] {
 					run(t, h, s)
 				}
 				before := h.Snapshot()

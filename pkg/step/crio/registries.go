@@ -1,7 +1,6 @@
 package crio
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 
@@ -53,20 +52,12 @@ func places(sources []cluster.ImageSource) (all []place) {
 func Registries(c *cluster.Cluster) step.Files {
 	var files []step.File
 	var all []registry
-	logins := map[string]map[string]string{}
 	for _, r := range c.ImageRegistries() {
 		all = append(all, registryOf(r.Name, places(r.Sources)))
-		for _, from := range r.Sources {
-			if login := from.Login(); login != "" {
-				logins[from.Registry] = map[string]string{"auth": login}
-			}
-		}
 	}
-	auth, err := json.Marshal(map[string]any{"auths": logins})
-	c.Check(err)
 	files = append(files,
 		step.File{Path: registries, Content: templates.Render("crio/registries", all), Mode: 0o644},
-		step.File{Path: "/etc/crio/auth.json", Content: append(auth, '\n'), Mode: 0o600})
+		step.File{Path: "/etc/crio/auth.json", Content: c.Logins(), Mode: 0o600})
 	cas := c.RegistryCAs()
 	for _, name := range slices.Sorted(maps.Keys(cas)) {
 		files = append(files, step.File{Path: certsDir + name + "/kubexm.crt", Content: cas[name], Mode: 0o644})

@@ -128,7 +128,7 @@ func unit(c *cluster.Cluster, host string, args map[string]string, reads ...step
 	}
 	return step.Unit{
 		Before: before,
-		Name:   "kubelet", Description: "Kubernetes node agent", Documentation: "https://kubernetes.io/docs", After: plugin.RuntimeOf(c.Spec).Unit + ".service",
+		Name:   "kubelet", Description: "Kubernetes node agent", Documentation: "https://kubernetes.io/docs", After: plugin.RuntimeOf(c.Spec).Speaks() + ".service",
 		Command: binDir + "/kubelet", Args: args, Reads: reads,
 		Settings: append(step.HoldsContainers(), step.Limits(c.FactsOf(host).CanRaiseLimits(), "-999")...),
 	}

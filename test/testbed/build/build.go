@@ -59,7 +59,7 @@ func (b *Builder) Table() ([]Component, error) { return Table(b.Sets) }
 // changes with everything that goes into the build.
 func (b *Builder) Dir(c Component) (string, error) {
 	h := sha256.New()
-	fmt.Fprintln(h, layoutVersion, b.goVersion, b.Arch, c.flags, c.tags, c.cgo, c.packages())
+	fmt.Fprintln(h, layoutVersion, b.goVersion, b.Arch, c.flags+c.gcflags, c.tags, c.cgo, c.packages())
 	set := filepath.Join(b.Sets, c.set)
 	err := filepath.WalkDir(set, func(p string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
@@ -207,7 +207,7 @@ func (b *Builder) compile(ctx context.Context, c Component, bin string) error {
 		cgo = "CGO_ENABLED=1"
 		flags += " -linkmode external -extldflags -static"
 	}
-	args := []string{"build", "-trimpath", "-buildvcs=false", "-o", bin + "/", "-ldflags", flags, "-tags", strings.ReplaceAll(c.tags, " ", ",")}
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-o", bin + "/", "-ldflags", flags, "-gcflags", c.gcflags, "-tags", strings.ReplaceAll(c.tags, " ", ",")}
 	cmd := exec.CommandContext(ctx, "go", append(args, c.packages()...)...)
 	cmd.Dir = filepath.Join(b.Sets, c.set)
 	cmd.Env = append(os.Environ(), cgo, "GOARCH="+b.Arch, "GOFLAGS=-mod=readonly", "GOWORK=off", "GOCACHE="+b.goCache())

@@ -111,6 +111,30 @@ func publishCRIO(c Component, p *publication) error {
 	return p.write(to+".sha256sum", sum+"  "+path.Base(to)+"\n")
 }
 
+// publishDocker publishes no checksum, as upstream.
+func publishDocker(c Component, p *publication) error {
+	machine := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[p.arch]
+	_, err := p.tar(path.Join("download.docker.com/linux/static/stable", machine, "docker-"+c.Version[1:]+".tgz"), p.programs(c, "docker"), sha256.New())
+	return err
+}
+
+// publishCRIDockerd publishes the checksum where GitHub does.
+func publishCRIDockerd(c Component, p *publication) error {
+	name := fmt.Sprintf("cri-dockerd-%s.%s.tgz", c.Version[1:], p.arch)
+	sum, err := p.tar(path.Join(release("Mirantis/cri-dockerd", c.Version), name), p.programs(c, "cri-dockerd"), sha256.New())
+	if err != nil {
+		return err
+	}
+	const end = `]}`
+	return p.list(path.Join("api.github.com/repos/Mirantis/cri-dockerd/releases/tags", c.Version), `{"assets": [`+end, func(text string) string {
+		list := strings.TrimSuffix(text, end)
+		if !strings.HasSuffix(list, "[") {
+			list += ", "
+		}
+		return list + fmt.Sprintf(`{"name": %q, "digest": "sha256:%s"}`, name, sum) + end
+	})
+}
+
 func publishCNI(c Component, p *publication) error {
 	name := fmt.Sprintf("cni-plugins-linux-%s-%s.tgz", p.arch, c.Version)
 	return p.archive(release("containernetworking/plugins", c.Version), name, ".", ".sha256", c)

@@ -20,6 +20,7 @@ type Component struct {
 	set     string // directory below components: go.mod pins all modules
 	module  string // whose version is the component's
 	flags   string // for the linker; {V} is the version, {v} the same without v, {MAJ} and {MIN} its numbers
+	gcflags string // for the compiler
 	tags    string
 	cgo     bool                                // needs a C compiler; linked statically
 	publish func(Component, *publication) error // how upstream publishes it; nil: only in images
@@ -72,6 +73,20 @@ func cniPlugins() Component {
 	return c
 }
 
+// docker is what upstream's static archive has: programs of three modules, one of them under another name.
+func docker() Component {
+	const daemon, client = "github.com/moby/moby/v2", "github.com/docker/cli"
+	return Component{
+		Name: "docker", set: "docker", release: "v29.9.3", extra: true, publish: publishDocker, tags: containerdTags + " exclude_graphdriver_btrfs",
+		gcflags: client + "/...=-lang=go1.25", // it has no go.mod that could say so
+		flags:   "-X " + daemon + "/dockerversion.Version={v} -X " + client + "/cli/version.Version={v}",
+		Programs: map[string]string{
+			"dockerd": daemon + "/cmd/dockerd", "docker-proxy": daemon + "/cmd/docker-proxy", "docker": client + "/cmd/docker",
+			"containerd": "github.com/containerd/containerd/v2/cmd/containerd", "containerd-shim-runc-v2": "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+		},
+	}
+}
+
 // own is a program of the testbed itself.
 func own(name string) Component {
 	return Component{Name: name, set: name, release: "v1", Programs: map[string]string{name: "kubexm.test/components/" + name}}
@@ -81,6 +96,7 @@ const (
 	calicoModule = "github.com/projectcalico/calico"
 	ciliumModule = "github.com/cilium/cilium"
 	crioModule   = "github.com/cri-o/cri-o"
+	shimModule   = "github.com/Mirantis/cri-dockerd"
 )
 
 const containerdTags = "no_btrfs osusergo netgo static_build urfave_cli_no_docs"
@@ -100,6 +116,11 @@ func components() []Component {
 			Name: "cri-o", set: "cri-o", module: crioModule, cgo: true, extra: true, publish: publishCRIO,
 			tags:     "containers_image_openpgp containers_image_ostree_stub exclude_graphdriver_btrfs seccomp osusergo netgo",
 			Programs: map[string]string{"crio": crioModule + "/cmd/crio"},
+		},
+		docker(),
+		{
+			Name: "cri-dockerd", set: "cri-dockerd", module: shimModule, extra: true, publish: publishCRIDockerd, tags: "osusergo netgo",
+			flags: "-X " + shimModule + "/cmd/version.Version={v}", Programs: map[string]string{"cri-dockerd": shimModule},
 		},
 		cniPlugins(),
 		// flannel-io/cni-plugin is no module that can be had: the plugin is the one from which it was forked.

@@ -51,8 +51,8 @@ ConditionCapability=
 ExecStart=
 ExecStart=/usr/sbin/chronyd -x $DAEMON_OPTS
 EOF
-# CRI-O gives containers all capabilities that the kernel has, and low scores for the killer of processes; this machine has neither
-# CAP_SYS_RESOURCE, which the latter takes, nor CAP_SYS_TIME.
+# CRI-O and Docker give privileged containers all capabilities that the kernel has, and low scores for the killer of processes; this machine has
+# neither CAP_SYS_RESOURCE, which the latter takes, nor CAP_SYS_TIME.
 mkdir -p "$ROOT/etc/crio/crio.conf.d"
 cat > "$ROOT/etc/crio/crio.conf.d/99-testbed.conf" <<'EOF'
 [crio.runtime.runtimes.runc]
@@ -69,6 +69,9 @@ for a; do case $p in --bundle|-b) f=$a/config.json;; --process|-p) f=$a;; esac; 
 exec /usr/local/bin/runc "$@"
 EOF
 chmod 0755 "$ROOT/usr/local/sbin/runc-here"
+mkdir -p "$ROOT/usr/local/lib/testbed" "$ROOT/etc/systemd/system/docker.service.d"
+ln -s /usr/local/sbin/runc-here "$ROOT/usr/local/lib/testbed/runc"
+printf '[Service]\nEnvironment=PATH=/usr/local/lib/testbed:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n' > "$ROOT/etc/systemd/system/docker.service.d/testbed.conf"
 inside systemctl mask systemd-udevd.service systemd-udev-trigger.service systemd-udev-settle.service \
 	systemd-udevd-kernel.socket systemd-udevd-control.socket console-getty.service
 

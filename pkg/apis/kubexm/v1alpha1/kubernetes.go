@@ -190,7 +190,7 @@ type Runtime struct {
 	// Version of the runtime, like v2.3.4. Default: the one tested with the Kubernetes version.
 	Version string `json:"version,omitempty" change:"restart"`
 	// Directory of images and containers on the nodes, for the runtime alone: deleting the cluster empties it.
-	// Default: /var/lib/containerd, with cri-o /var/lib/crio/storage.
+	// Default: /var/lib/containerd, with docker /var/lib/docker, with cri-o /var/lib/crio/storage.
 	DataRoot string `json:"dataRoot,omitempty" change:"refuse,images and containers are not moved; mount another file system at the old path" delete:"refuse"`
 }
 
