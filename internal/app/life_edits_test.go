@@ -17,6 +17,7 @@ type change struct {
 	pods     string                   // the same where the control plane is kubeadm's
 	on       func(config string) bool // nil: all rows
 	none     func(config string) bool // whether nothing is done; nil: never
+	alone    bool                     // others do not go with it
 	signs    bool                     // other certificates, which no two clusters make alike
 }
 
@@ -97,6 +98,9 @@ var edits = map[string]change{
 	"validity":                {set: `kubernetes: {certificateValidityDays: 365}`, none: func(c string) bool { return !kubeadmPods(c) }},
 	"releases":                {set: `{runtime: {version: v2.3.3}, network: {flannel: {version: v0.28.8}}}`, restarts: "containerd@nodes", on: func(c string) bool { return !crio(c) && !onDocker(c) }},
 	"release of CRI-O":        {set: `runtime: {version: v1.35.2}`, restarts: "crio@nodes", on: crio},
+	"runtime containerd":      {set: `runtime: {type: containerd}`, alone: true, on: func(c string) bool { return crio(c) || onDocker(c) }},
+	"runtime cri-o":           {set: `runtime: {type: cri-o}`, alone: true, on: func(c string) bool { return !crio(c) }},
+	"runtime docker":          {set: `runtime: {type: docker}`, alone: true, on: func(c string) bool { return !onDocker(c) }},
 	"release of Docker":       {set: `runtime: {version: v29.9.2}`, restarts: "docker@nodes cri-docker@nodes", on: onDocker},
 	"release of Calico":       {set: `network: {calico: {version: v3.99.1}}`, on: calico},
 	"network of Calico":       {set: `network: {calico: {encapsulation: VXLAN, mtu: 1400, typha: 1, felix: {logSeverityScreen: Error}}}`, on: calico},
@@ -212,7 +216,9 @@ func TestFaultsEditsInTurn(t *testing.T) {
 
 // possible are the changes that can be made of a configuration.
 func possible(text string) []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(edits)), func(what string) bool { return edits[what].on != nil && !edits[what].on(text) })
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(edits)), func(what string) bool {
+		return edits[what].alone || edits[what].on != nil && !edits[what].on(text)
+	})
 }
 
 // changedBy is a configuration in which changes were made.

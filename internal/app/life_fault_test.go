@@ -246,6 +246,46 @@ func killed(t *testing.T, w *world, c changed, m int) {
 	chronicle.apart(t)
 }
 
+// otherRuntime takes all containers of all nodes to another runtime.
+var otherRuntime = []string{edits["runtime docker"].set}
+
+// TestFaultsKilledLivingRuntime kills kubexm while nodes get another container runtime.
+func TestFaultsKilledLivingRuntime(t *testing.T) {
+	killedLivingRuntime(t, map[string]int{"row2": 20, "row7": 20, "row9": 40})
+}
+
+// TestKilledLivingRuntime does so at one node.
+func TestKilledLivingRuntime(t *testing.T) {
+	killedLivingRuntime(t, map[string]int{"row7": 1, "row9": 1})
+}
+
+func killedLivingRuntime(t *testing.T, most map[string]int) {
+	eachLiving(t, otherRuntime, most, func(c changed) int { return c.nodes }, killed)
+}
+
+// TestDeletedWithTwoRuntimes takes clusters off their machines while some nodes still have the former runtime.
+func TestDeletedWithTwoRuntimes(t *testing.T) {
+	eachLiving(t, otherRuntime, map[string]int{"row2": 2, "row7": 2}, func(c changed) int { return c.nodes }, func(t *testing.T, _ *world, c changed, m int) {
+		w := newWorld(t, c.was, "")
+		before := w.snapshot()
+		_, err := w.attempt(t.Context()).create()
+		w.must(err)
+		w.live()
+		w.configure(c.is)
+		a := w.attempt(t.Context())
+		a.killAt(m)
+		_, _ = a.App.Apply(a.ctx, a.Request, a.Observer, nil) // ends well where it was quicker
+		_, err = w.attempt(t.Context()).delete()
+		w.must(err)
+		same(t, "hosts", before, w.snapshot())
+	})
+}
+
+// TestFaultsPowerCutLivingRuntime cuts the power of a machine meanwhile.
+func TestFaultsPowerCutLivingRuntime(t *testing.T) {
+	eachLiving(t, otherRuntime, map[string]int{"row2": 10, "row7": 10, "row9": 10}, commandsOfTwo, cut)
+}
+
 // TestFaultsStoppedLiving stops kubexm, as the first Ctrl-C does, when it begins a node of an apply.
 func TestFaultsStoppedLiving(t *testing.T) {
 	stoppedLiving(t, map[string]int{"row7": 40, "row9": 80})

@@ -26,8 +26,6 @@ var refusals = []change{
 	{set: `etcd: {type: kubexm}`, on: kubeadmEtcd},
 	{set: `etcd: {version: v3.5.33}`, on: ownEtcd},
 	{set: `etcd: {dataDir: /srv/etcd}`, on: ownEtcd},
-	{set: `runtime: {type: cri-o}`, on: func(c string) bool { return !crio(c) && !onDocker(c) }},
-	{set: `runtime: {type: containerd}`, on: func(c string) bool { return crio(c) || onDocker(c) }},
 	{set: `runtime: {dataRoot: /srv/containers}`},
 	{set: `network: {podCIDR: 10.96.0.0/16}`},
 	{set: `network: {serviceCIDR: 10.97.0.0/16}`},

@@ -17,6 +17,9 @@ func TestEditsCombined(t *testing.T) {
 	t.Run("crio", func(t *testing.T) {
 		bubble(t, func(t *testing.T) { leads(t, "crio", []string{"release of CRI-O"}, []string{"registry mirrors"}) })
 	})
+	for name, to := range map[string]string{"row2": "runtime docker", "row7": "runtime cri-o", "docker": "runtime cri-o", "crio-registry": "runtime containerd"} {
+		t.Run(name+" with "+to, func(t *testing.T) { bubble(t, func(t *testing.T) { leads(t, name, nil, []string{to}) }) })
+	}
 	combined(t, 2)
 }
 

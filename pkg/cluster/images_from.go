@@ -57,8 +57,8 @@ func (s ImageSource) Login() string {
 	return base64.StdEncoding.EncodeToString([]byte(s.User + ":" + s.Password.Reveal()))
 }
 
-// Logins are those of the registries and mirrors that nodes are told about, as Docker and the kubelet read them.
-func (c *Cluster) Logins() []byte {
+// Logins are those of the registries and mirrors that nodes are told about, as Docker and the kubelet read them; any: there are some.
+func (c *Cluster) Logins() (text []byte, any bool) {
 	all := map[string]map[string]string{}
 	for _, r := range c.ImageRegistries() {
 		for _, from := range r.Sources {
@@ -67,9 +67,9 @@ func (c *Cluster) Logins() []byte {
 			}
 		}
 	}
-	text, err := json.Marshal(map[string]any{"auths": all})
+	text, err := json.Marshal(map[string]map[string]map[string]string{"auths": all})
 	c.Check(err)
-	return append(text, '\n')
+	return append(text, '\n'), len(all) > 0
 }
 
 // RegistryCAs are the authorities of registries that are not among those of every system, by the names of the registries.

@@ -49,17 +49,44 @@ func (c *Cluster) OtherKubelet(host string) bool {
 	return is != 0 && is != c.Minor()
 }
 
-// OtherRuntime reports whether the container runtime of a node has another version than it is to have.
-func (c *Cluster) OtherRuntime(host string) bool {
-	_, is, known := strings.Cut(c.Observed.Nodes[host].Runtime, "://")
-	return known && !config.Same(is, c.version(plugin.RuntimeOf(c.Spec).Parts[0].Name))
+// FormerRuntime is the container runtime on a host that gives way to another one, or has begun to: one that runs, or else one in whose place nothing runs.
+func (c *Cluster) FormerRuntime(host string) (former plugin.Runtime, is bool) {
+	f, kind := c.FactsOf(host), plugin.RuntimeOf(c.Spec)
+	for _, r := range plugin.Runtimes() {
+		switch ours := r.Name != kind.Name && slices.Contains(f.Inventory, "unit "+r.Unit); {
+		case ours && f.Runs(r.Unit):
+			return r, true
+		case ours && !f.Runs(kind.Unit):
+			former, is = r, true
+		}
+	}
+	return former, is
 }
 
-// RuntimeEndsPods reports whether the container runtime that a node is to have ends all containers there as it starts.
-func (c *Cluster) RuntimeEndsPods(host string) bool {
-	_, is, known := strings.Cut(c.Observed.Nodes[host].Runtime, "://")
+// ChangesRuntime reports whether a node that runs is to get another container runtime: all that runs there ends by it. Where a run was cut off in that, what has ended
+// comes back as on a machine where it had stopped.
+func (c *Cluster) ChangesRuntime(host string) bool {
+	former, is := c.FormerRuntime(host)
+	f := c.FactsOf(host)
+	return is && f.Runs(former.Unit) && (f.Runs("kubelet") || !f.Drained)
+}
+
+// OtherRuntime reports whether the container runtime of a node is another one than it is to have, or has another version.
+func (c *Cluster) OtherRuntime(host string) bool {
 	kind := plugin.RuntimeOf(c.Spec)
-	return known && kind.Ends && config.Minor(is) != config.Minor(c.version(kind.Parts[0].Name))
+	name, is, _ := strings.Cut(c.Observed.Nodes[host].Runtime, "://")
+	return c.ChangesRuntime(host) || name == kind.Name && !config.Same(is, c.version(kind.Parts[0].Name))
+}
+
+// RuntimeEndsPods reports whether all containers of a node end as the container runtime starts that it is to have.
+func (c *Cluster) RuntimeEndsPods(host string) bool {
+	if _, former := c.FormerRuntime(host); former {
+		return c.ChangesRuntime(host)
+	}
+	kind := plugin.RuntimeOf(c.Spec)
+	name, is, _ := strings.Cut(c.Observed.Nodes[host].Runtime, "://")
+	patches := func(version string) string { return version[:strings.LastIndex(version, ".")+1] } // what has these for releases
+	return name == kind.Name && kind.Ends && patches(is) != patches(strings.TrimPrefix(c.version(kind.Parts[0].Name), "v"))
 }
 
 // AtATime is how many of some nodes are drained and changed at a time, as spec.upgrade.maxUnavailable says; at least one.

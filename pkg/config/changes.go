@@ -63,6 +63,16 @@ func Changes(was, is []byte) ([]Change, error) {
 	}
 	d := &differ{before: before.Contents, now: now.Contents}
 	d.fields(reflect.TypeFor[v1alpha1.Spec](), "spec", before.Spec, now.Spec, Policy{})
+	for _, c := range d.all {
+		if c.Field != "spec.runtime.type" {
+			continue
+		}
+		for i := range d.all { // another runtime begins without images and containers
+			if d.all[i].Field == "spec.runtime.dataRoot" {
+				d.all[i].Policy.Way = c.Policy.Way
+			}
+		}
+	}
 	return d.all, nil
 }
 

@@ -110,15 +110,17 @@ func grantsFirst(c *cluster.Cluster) bool { return c.Kubeadm() && c.Observed.Any
 // kubelet, which starts the control plane where that is made of pods.
 func LiveImages(c *cluster.Cluster, hosts []string, downloads, pushed *plan.Gate) plan.Part {
 	_, live := c.SplitNodes(hosts)
-	stopped, _ := c.Split(plugin.RuntimeOf(c.Spec).Unit, live)
+	changing := slices.DeleteFunc(slices.Clone(live), func(h string) bool { return !c.ChangesRuntime(h) }) // they need them until they change, too
+	same := slices.DeleteFunc(slices.Clone(live), c.ChangesRuntime)
+	stopped, _ := c.Split(plugin.RuntimeOf(c.Spec).Unit, same)
 	var kubelets, certs []string
 	if c.Kubeadm() {
-		kubelets, _ = c.Split("kubelet", live)
+		kubelets, _ = c.Split("kubelet", same)
 		certs = live
 	}
-	var images plan.Part = task.Images(c, live)
+	var images plan.Part = plan.Module{Parts: []plan.Part{task.Images(c, same), task.FormerImages(c, changing)}}
 	if c.RegistryHost() != "" {
-		images = pushed.Holds(task.PulledImages(c, live))
+		images = pushed.Holds(plan.Module{Parts: []plan.Part{task.PulledImages(c, same), task.FormerImages(c, changing)}})
 	}
 	return plan.Module{Name: "machines", Parts: []plan.Part{plan.PerHost{
 		task.CacheAddress(c, live),  // before its cache starts

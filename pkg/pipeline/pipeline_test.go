@@ -275,7 +275,7 @@ func TestOtherRuntimes(t *testing.T) {
 	for runs, is := range map[string]struct{ apart, drained bool }{
 		"containerd://2.0.0": {true, false}, "containerd://2.3.4": {false, false},
 		"cri-o://1.35.2": {true, true}, "cri-o://1.36.2": {true, false}, "cri-o://1.36.3": {false, false},
-		"docker://29.8.2": {true, true}, "docker://29.9.1": {true, false}, "docker://29.9.3": {false, false},
+		"docker://29.8.2": {true, true}, "docker://30.9.3": {true, true}, "docker://29.9.1": {true, false}, "docker://29.9.3": {false, false},
 	} {
 		kind, _, _ := strings.Cut(runs, "://")
 		c := clustertest.Parse(t, text+"  runtime: {type: "+kind+"}\n", nil)

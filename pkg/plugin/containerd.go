@@ -34,6 +34,7 @@ var containerd = Runtime{
 		},
 	},
 	Socket: "/run/containerd/containerd.sock",
+	Config: "/etc/containerd/config.toml", Mark: "io.containerd.metadata.v1.bolt",
 	Hosts:  "/etc/containerd/certs.d/",
 	Images: "ctr -n k8s.io images ls -q",
 	Run:    `run_image() { ctr -n k8s.io run --rm --net-host --privileged "$@"; }`,

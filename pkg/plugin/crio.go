@@ -35,6 +35,7 @@ var crio = Runtime{
 		},
 	},
 	Socket: "/run/crio/crio.sock",
+	Config: "/etc/crio/crio.conf.d/10-kubexm.conf", Mark: "storage.lock",
 	Pulls:  true,
 	Ends:   true, // https://github.com/cri-o/cri-o/blob/main/internal/version/version.go, ShouldCrioWipe
 	Images: `crictl images -o json | sed -n 's/^ *"\(.*:[^@]*\)",*$/\1/p'`,

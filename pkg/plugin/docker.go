@@ -40,6 +40,8 @@ var docker = Runtime{
 	},
 	Socket: "/run/cri-dockerd.sock",
 	Shim:   "cri-docker",
+	Takes:  "containerd", // https://github.com/moby/moby/blob/master/cmd/dockerd, initializeContainerd
+	Config: "/etc/docker/daemon.json", Mark: "engine-id",
 	Hosts:  "/etc/docker/certs.d/",
 	Ends:   true, // https://docs.docker.com/engine/daemon/live-restore: containers live on while patch releases change
 	Images: `docker image ls --format '{{.Repository}}:{{.Tag}}'`,

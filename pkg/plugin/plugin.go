@@ -142,6 +142,9 @@ type Runtime struct {
 	Plugin
 	Socket string // of the CRI
 	Shim   string // unit that speaks the CRI for it; empty: it does so itself
+	Takes  string // unit of another container runtime that it would make its own, should that run
+	Config string // file that names the directory of its images and containers: root = "...", or "data-root": "..."
+	Mark   string // that is in such a directory from the first start on
 	Hosts  string // directory where it finds registries as containerd does; empty: it has another way
 	Pulls  bool   // it takes images from registries alone
 	Ends   bool   // another minor version of it ends all containers as it starts

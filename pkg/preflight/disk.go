@@ -76,7 +76,7 @@ func room(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts, unit string, ne
 		Fix: "make room, mount a larger file system there, or lower the limits in spec.preflight",
 	}
 	_, begun := c.Runs()
-	if begins := c.Upgrades() && !begun && !c.GoesBack(); c.IsTouched(h.Name) && !begins {
+	if begins := c.Upgrades() && !begun && !c.GoesBack(); c.IsTouched(h.Name) && !begins && !c.ChangesRuntime(h.Name) {
 		return warning(short)
 	}
 	return short

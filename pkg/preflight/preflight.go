@@ -131,6 +131,9 @@ var machineChecks = []check{
 		return Finding{Found: "no package manager", Needed: "apt, dnf or yum", Fix: "use a supported distribution"}
 	}},
 	{"leftovers", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		if found := othersEngine(c, h, f); found.Found != "" {
+			return found
+		}
 		if f.Env["cluster"] != "" {
 			return Finding{} // whose they are is known
 		}
@@ -140,9 +143,6 @@ var machineChecks = []check{
 		}
 		if len(left) > 0 {
 			return Finding{Found: human.Names(left, 4), Needed: "no leftovers of another cluster", Fix: "take the machine out of its cluster and remove them (kubeadm reset)"}
-		}
-		if unit := plugin.RuntimeOf(c.Spec).Unit; c.IsNode(h.Name) && f.Runs(unit) {
-			return Finding{Found: unit + ".service active", Needed: "no " + unit + " of others", Fix: "remove it, or choose another spec.runtime.type"}
 		}
 		if len(f.Filled) == 0 {
 			return Finding{}
@@ -319,4 +319,19 @@ func Names() []string {
 func atLeastKernel(kernel, least string) bool {
 	v, err := version.ParseGeneric(kernel)
 	return err != nil || v.AtLeast(version.MustParseGeneric(least)) || strings.Contains(kernel, ".el8_10")
+}
+
+// othersEngine finds a container engine that is not kubexm's under the name of the one that a node is to get, or one that it would make its own; and of a
+// node that gets another one, data in its directory.
+func othersEngine(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+	kind := plugin.RuntimeOf(c.Spec)
+	for _, unit := range []string{kind.Unit, kind.Takes} {
+		if unit != "" && c.IsNode(h.Name) && f.Runs(unit) && !slices.Contains(f.Inventory, "unit "+unit) && (f.Env["cluster"] == "" || f.Inventory != nil) {
+			return Finding{Found: unit + ".service active", Needed: "no " + unit + " of others", Fix: "remove it, or choose another spec.runtime.type"}
+		}
+	}
+	if root := c.DataRoot(); c.ChangesRuntime(h.Name) && slices.Contains(f.Filled, root) && !slices.Contains(f.Inventory, "unit "+kind.Unit) {
+		return Finding{Found: root + " not empty", Needed: "an empty directory, which deleting the cluster empties", Fix: "remove what is in there, or choose spec.runtime.dataRoot elsewhere"}
+	}
+	return Finding{}
 }

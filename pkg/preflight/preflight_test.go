@@ -231,17 +231,27 @@ func TestPreflightConfigured(t *testing.T) {
 		spoil func(*runner.Facts)
 		want  string // host, check and found of all findings
 	}{
-		"nothing":           {"", same, ""},
-		"higher limits":     {"  preflight: {minCPUs: 8, minMasterMemoryMiB: 16000, minWorkerMemoryMiB: 7941, minNodeDiskMiB: 100000}\n", same, "node1 cpu 4 CPUs; node1 memory 7941 MiB of memory; node1 disk 38912 MiB free in /; node2 cpu 4 CPUs; node2 disk 38912 MiB free in /"},
-		"lower limits":      {"  preflight: {minCPUs: 1, minMasterMemoryMiB: 500, minWorkerMemoryMiB: 500, minNodeDiskMiB: 100, minEtcdDiskMiB: 100, minNodeInodes: 10}\n", func(f *runner.Facts) { f.CPUs, f.MemoryMiB = 1, 600; disks(f, 1700, 20) }, ""},
-		"cgroup v1":         {"", func(f *runner.Facts) { f.CgroupVersion = 1 }, "node1 cgroup cgroup v1 (warning); node2 cgroup cgroup v1 (warning)"},
-		"cgroup v1, early":  {"  kubernetes: {version: v1.34.11}\n", func(f *runner.Facts) { f.CgroupVersion = 1 }, ""},
-		"cgroup v1 refused": {"  kubernetes: {kubelet: {config: {failCgroupV1: true}}}\n", func(f *runner.Facts) { f.CgroupVersion = 1 }, "node1 cgroup cgroup v1; node2 cgroup cgroup v1"},
-		"upstream servers":  {"  dns: {coredns: {upstream: [192.0.2.53]}}\n", func(f *runner.Facts) { f.NameServers = nil }, ""},
-		"upstream online":   {"  dns: {coredns: {upstream: [192.0.2.53]}}\n", deaf, "node1 name-servers no name server can be reached: 192.0.2.7 (no answer) (warning); node2 name-servers no name server can be reached: 192.0.2.7 (no answer) (warning)"},
-		"upstream offline":  {"  dns: {coredns: {upstream: [192.0.2.53]}}\n  source: {offline: true}\n", deaf, ""},
-		"resolv.conf":       {"  kubernetes: {kubelet: {config: {resolvConf: /etc/other}}}\n", func(f *runner.Facts) { f.NameServers = nil }, ""},
-		"extra hosts":       {"  extra: {hosts: [{domain: vm, address: 192.0.2.9}]}\n", func(f *runner.Facts) { f.Hostname = "vm" }, "node1 unique-hostname host name vm on node1, node2 (warning); node2 unique-hostname host name vm on node1, node2 (warning)"},
+		"nothing":              {"", same, ""},
+		"higher limits":        {"  preflight: {minCPUs: 8, minMasterMemoryMiB: 16000, minWorkerMemoryMiB: 7941, minNodeDiskMiB: 100000}\n", same, "node1 cpu 4 CPUs; node1 memory 7941 MiB of memory; node1 disk 38912 MiB free in /; node2 cpu 4 CPUs; node2 disk 38912 MiB free in /"},
+		"lower limits":         {"  preflight: {minCPUs: 1, minMasterMemoryMiB: 500, minWorkerMemoryMiB: 500, minNodeDiskMiB: 100, minEtcdDiskMiB: 100, minNodeInodes: 10}\n", func(f *runner.Facts) { f.CPUs, f.MemoryMiB = 1, 600; disks(f, 1700, 20) }, ""},
+		"cgroup v1":            {"", func(f *runner.Facts) { f.CgroupVersion = 1 }, "node1 cgroup cgroup v1 (warning); node2 cgroup cgroup v1 (warning)"},
+		"cgroup v1, early":     {"  kubernetes: {version: v1.34.11}\n", func(f *runner.Facts) { f.CgroupVersion = 1 }, ""},
+		"cgroup v1 refused":    {"  kubernetes: {kubelet: {config: {failCgroupV1: true}}}\n", func(f *runner.Facts) { f.CgroupVersion = 1 }, "node1 cgroup cgroup v1; node2 cgroup cgroup v1"},
+		"upstream servers":     {"  dns: {coredns: {upstream: [192.0.2.53]}}\n", func(f *runner.Facts) { f.NameServers = nil }, ""},
+		"upstream online":      {"  dns: {coredns: {upstream: [192.0.2.53]}}\n", deaf, "node1 name-servers no name server can be reached: 192.0.2.7 (no answer) (warning); node2 name-servers no name server can be reached: 192.0.2.7 (no answer) (warning)"},
+		"upstream offline":     {"  dns: {coredns: {upstream: [192.0.2.53]}}\n  source: {offline: true}\n", deaf, ""},
+		"containerd of others": {"  runtime: {type: docker}\n", func(f *runner.Facts) { f.Running = []string{"containerd"} }, "node1 leftovers containerd.service active; node2 leftovers containerd.service active"},
+		"docker of others": {"  runtime: {type: docker}\n", func(f *runner.Facts) {
+			f.Running, f.Inventory = []string{"crio", "docker", "kubelet"}, []string{"unit crio"}
+		}, "node1 leftovers docker.service active; node2 leftovers docker.service active"},
+		"former runtime": {"  runtime: {type: docker}\n", func(f *runner.Facts) {
+			f.Running, f.Inventory = []string{"crio", "kubelet"}, []string{"unit crio"}
+		}, ""},
+		"filled directory": {"  runtime: {type: docker}\n", func(f *runner.Facts) {
+			f.Running, f.Inventory, f.Filled = []string{"crio", "kubelet"}, []string{"unit crio"}, []string{"/var/lib/docker"}
+		}, "node1 leftovers /var/lib/docker not empty; node2 leftovers /var/lib/docker not empty"},
+		"resolv.conf": {"  kubernetes: {kubelet: {config: {resolvConf: /etc/other}}}\n", func(f *runner.Facts) { f.NameServers = nil }, ""},
+		"extra hosts": {"  extra: {hosts: [{domain: vm, address: 192.0.2.9}]}\n", func(f *runner.Facts) { f.Hostname = "vm" }, "node1 unique-hostname host name vm on node1, node2 (warning); node2 unique-hostname host name vm on node1, node2 (warning)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string

@@ -223,7 +223,7 @@ func left(c *cluster.Cluster, host string) int {
 }
 
 // restartsPods reports whether the kubelet of a master that gets another minor version restarts static pods, such as those of the control plane: it knows them by a
-// checksum of all their fields, of which another version has others (k8s.io/kubernetes/pkg/kubelet/config/common.go, applyDefaults). So may another container runtime.
+// checksum of all their fields, of which another version has others (k8s.io/kubernetes/pkg/kubelet/config/common.go, applyDefaults). So does another container runtime.
 func restartsPods(c *cluster.Cluster, host string) bool {
 	vip := plugin.VIPOf(c.Spec)
 	return c.Host(host).Is(v1alpha1.RoleMaster) && (c.Kubeadm() || vip.Pod && c.Host(host).Is(vip.Role)) && (c.OtherKubelet(host) || c.RuntimeEndsPods(host))
@@ -281,8 +281,9 @@ func liveNode(c *cluster.Cluster, hosts []string, before, after func(host string
 	if c.Kubeadm() {
 		programs = []plan.Part{LiveKubeadmPrograms(c, hosts)}
 	}
+	changed := slices.DeleteFunc(slices.Clone(hosts), func(h string) bool { return !c.ChangesRuntime(h) })
 	node := plan.Scope{
-		Name: "node", Part: plan.PerHost(slices.Concat([]plan.Part{Runtime(c, hosts)}, programs)),
+		Name: "node", Part: plan.PerHost(slices.Concat([]plan.Part{Runtime(c, hosts), Images(c, changed)}, programs)),
 		End: on("healthy", hosts, func(h string) (steps []step.Step) {
 			steps = append(steps, kubelet.Healthy(c, h))
 			if after != nil {

@@ -56,12 +56,34 @@ func Packages(c *cluster.Cluster, h string) []step.Step {
 	return all
 }
 
-// Runtime runs the container runtime.
+// Runtime runs the container runtime, in the place of another one where there is one.
 func Runtime(c *cluster.Cluster, hosts []string) plan.Task {
 	runtime := runtimes[c.Spec.Runtime.Type]
 	from := runtime.from(c)
-	return on("runtime", hosts, func(h string) []step.Step { return runtime.run(c, h, from) })
+	return on("runtime", hosts, func(h string) []step.Step {
+		all := runtime.run(c, h, from)
+		former, is := c.FormerRuntime(h)
+		if !is {
+			return all
+		}
+		between := cleanup.Former(former)
+		if c.Kubeadm() {
+			between = append(between, kubeadm.Socket(c))
+		}
+		return slices.Insert(all, 1, between...) // once the programs are there
+	})
 }
+
+// FormerImages brings the images that nodes need to the runtimes that they still have.
+func FormerImages(c *cluster.Cluster, hosts []string) plan.Task {
+	return on("images", hosts, func(h string) []step.Step {
+		former, _ := c.FormerRuntime(h)
+		return []step.Step{step.Transfer(passing{runtimes[former.Name].load(c, h)})}
+	})
+}
+
+// passing is a step that owns nothing for longer than the run.
+type passing struct{ step.Step }
 
 // Images brings the images that nodes need.
 func Images(c *cluster.Cluster, hosts []string) plan.Task {
@@ -494,7 +516,11 @@ func Clean(c *cluster.Cluster, hosts []string) plan.Task {
 		if cluster.InDocker(c.Spec, c.Host(h)) { // containers, mounts and packet filters are Docker's
 			return []step.Step{cleanup.Services(c, h), registries[c.Spec.Registry.Type].gone(), cleanup.Data(c, h), cleanup.Restored{}}
 		}
-		steps := []step.Step{cleanup.Pods(c), cleanup.Services(c, h), cleanup.Groups(), cleanup.Mounts(c), cleanup.Network(c), cleanup.Data(c, h), cleanup.Restored{}}
+		var steps []step.Step
+		if former, is := c.FormerRuntime(h); is {
+			steps = cleanup.Former(former)
+		}
+		steps = append(steps, cleanup.Pods(c), cleanup.Services(c, h), cleanup.Groups(), cleanup.Mounts(c), cleanup.Network(c), cleanup.Data(c, h), cleanup.Restored{})
 		if c.FactsOf(h).HasFormer() {
 			steps = append(steps, host.NoFormer())
 		}

@@ -19,6 +19,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubexm/kubexm/pkg/plugin"
 	"github.com/kubexm/kubexm/pkg/util/fault"
 	"github.com/kubexm/kubexm/test/smoke"
 	"github.com/kubexm/kubexm/test/testbed"
@@ -53,6 +54,9 @@ const (
 	moment = 5 * time.Second  // behind a load balancer, where all machines and the test share a few busy processors; docs/support-matrix.md has what was seen
 	lease  = 15 * time.Second // when the master that has the address loses its power, or kubexm is killed
 )
+
+// containersIn begins the names of changes to another container runtime.
+const containersIn = "containers in "
 
 // balancers are the load balancers that a cluster of three masters can have.
 func balancers(c *cluster) map[string]map[string]any {
@@ -119,6 +123,9 @@ func changes(c *cluster) []change {
 		{"another port of the endpoint", now, []edit{set("loadBalancer.port", 8443)}},
 		{"the former port of the endpoint", now, []edit{set("loadBalancer.port", 6443)}},
 	}
+	for _, name := range others(plugin.Runtimes(), os.Getenv("E2E_RUNTIME")) {
+		all = append(all, change{containersIn + name, now, []edit{set("runtime", map[string]any{"type": name})}})
+	}
 	modes, before, moved := balancers(c), first, map[string]bool{}
 	for _, kind := range []string{"off", "haproxy", "nginx", "kube-vip", "nginx", "kubexm-kh", "kubexm-kn", "own", "off", "kube-vip", first} {
 		if mode, is := modes[kind]; is && kind != before {
@@ -168,6 +175,11 @@ func (c *cluster) lives(t *testing.T, e change) {
 		c.unrelay(t)
 		defer c.unrelay(t)
 	}
+	to, moved := strings.CutPrefix(e.name, containersIn)
+	if moved {
+		i := slices.IndexFunc(plugin.Runtimes(), func(r plugin.Runtime) bool { return r.Name == to })
+		must(t, the.builder.Build(t.Context(), parts(t, plugin.Runtimes()[i])))
+	}
 	was, err := os.ReadFile(c.file)
 	must(t, err)
 	t.Cleanup(func() {
@@ -189,9 +201,12 @@ func (c *cluster) lives(t *testing.T, e change) {
 		t.Errorf("the API server was away for %s", seen.gap)
 	}
 	c.unchanged(t)
+	if moved {
+		c.forgot(t)
+	}
 	c.whole(t)
 	c.addresses(t)
-	if after := c.starts(t); after != before && !strings.Contains(e.name, "drained") {
+	if after := c.starts(t); after != before && !moved && !strings.Contains(e.name, "drained") {
 		t.Errorf("pods restarted: before\n%s\nafter\n%s", before, after)
 	}
 }

@@ -6,9 +6,14 @@ import (
 	"cmp"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 	"github.com/kubexm/kubexm/pkg/plugin"
+	"github.com/kubexm/kubexm/test/smoke"
 	"github.com/kubexm/kubexm/test/testbed/build"
 )
 
@@ -47,12 +52,55 @@ func runtime(t *testing.T) plugin.Runtime {
 func another(t *testing.T) string {
 	t.Helper()
 	if r := runtime(t); r.Name != plugin.Runtimes()[0].Name {
-		var parts []build.Component
-		for _, p := range r.Parts {
-			parts = append(parts, find(t, p.Name))
-		}
-		provideFor(t, "", parts...)
+		provideFor(t, "", parts(t, r)...)
 		return r.Name
 	}
 	return ""
+}
+
+// parts are the components of a runtime.
+func parts(t *testing.T, r plugin.Runtime) (all []build.Component) {
+	t.Helper()
+	for _, p := range r.Parts {
+		all = append(all, find(t, p.Name))
+	}
+	return all
+}
+
+// others are the names of all runtimes, the first one last: one after the other, and back.
+func others(all []plugin.Runtime, first string) (names []string) {
+	first = cmp.Or(first, all[0].Name)
+	for _, r := range all {
+		if r.Name != first {
+			names = append(names, r.Name)
+		}
+	}
+	return append(names, first)
+}
+
+// forgot wants nothing on nodes of a container runtime that is not theirs any more, and gives the one that is the image of the tests.
+func (c *cluster) forgot(t *testing.T) {
+	t.Helper()
+	text, err := os.ReadFile(c.file)
+	must(t, err)
+	var config v1alpha1.Cluster
+	must(t, yaml.Unmarshal(text, &config))
+	var gone []string
+	for _, r := range plugin.Runtimes() {
+		if r.Name == config.Spec.Runtime.Type {
+			continue
+		}
+		var s v1alpha1.Spec
+		r.Default(&s)
+		gone = append(gone, s.Runtime.DataRoot)
+		for _, u := range r.Units() {
+			gone = append(gone, "/etc/systemd/system/"+u+".service")
+		}
+	}
+	for _, n := range c.kubelets() {
+		if left := the.on(t, n, "ls -d "+strings.Join(gone, " ")+" 2>/dev/null || true"); left != "" {
+			t.Errorf("%s still has %s", n.Name, left)
+		}
+		must(t, the.bed.Load(t.Context(), n, smoke.Image))
+	}
 }

@@ -55,6 +55,7 @@ type Host struct {
 
 	fs      *fsys
 	down    atomic.Bool
+	started atomic.Int32 // of plugin.Runtimes
 	execs   atomic.Int64
 	systemd sync.Mutex // held by each systemctl, but not while hooks run
 	kubelet sync.Mutex // held while static pods are looked after

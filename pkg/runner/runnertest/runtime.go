@@ -16,6 +16,8 @@ func startContainerd(h *Host) error {
 	if !h.fs.exists("/etc/containerd/config.toml") {
 		return errors.New("failed to load TOML: /etc/containerd/config.toml: no such file or directory")
 	}
+	h.started.Store(0)
+	h.put("/var/lib/containerd/io.containerd.metadata.v1.bolt/meta.db", "", 0o600)
 	h.put(plugin.Runtimes()[0].Socket, "", 0o660)
 	return nil
 }
@@ -34,6 +36,8 @@ func startCRIO(h *Host) error {
 			return fmt.Errorf("validating runtime config: %s: no such file or directory", file)
 		}
 	}
+	h.started.Store(1)
+	h.put("/var/lib/crio/storage/storage.lock", "", 0o600)
 	h.put(plugin.Runtimes()[1].Socket, "", 0o660)
 	return reloadCRIO(h)
 }
@@ -50,16 +54,8 @@ func reloadCRIO(h *Host) error {
 // known is where the fake keeps what CRI-O has read of a file.
 func known(file string) string { return "/run/crio/known/" + path.Base(file) }
 
-// runtime is the container runtime that kubexm has brought to the host; the first, where it has brought none.
-func (h *Host) runtime() plugin.Runtime {
-	all := plugin.Runtimes()
-	for i, program := range []string{"containerd", "crio", "dockerd"} {
-		if i > 0 && h.fs.exists("/usr/local/bin/"+program) {
-			return all[i]
-		}
-	}
-	return all[0]
-}
+// runtime is the container runtime that was started last.
+func (h *Host) runtime() plugin.Runtime { return plugin.Runtimes()[h.started.Load()] }
 
 // startDocker makes Docker's socket.
 func startDocker(h *Host) error {
@@ -68,6 +64,8 @@ func startDocker(h *Host) error {
 			return fmt.Errorf("failed to start daemon: %s: no such file or directory", file)
 		}
 	}
+	h.started.Store(2)
+	h.put("/var/lib/docker/engine-id", "", 0o600)
 	h.put("/run/docker.sock", "", 0o660)
 	return nil
 }

@@ -34,13 +34,10 @@ i=0; until crictl info 2>/dev/null | grep -qi '"name": "none"' || [ $i = 25 ]; d
 			stop += `for i in $(crictl ps -q --name '^` + vip.Unit + `$'); do crictl stop --timeout 10 "$i" >/dev/null || true; done` + "\n"
 		}
 	}
-	units, stops := strings.Join(runtime.Units(), " "), []string(nil)
-	for _, u := range runtime.Units() {
-		stops = append(stops, "! systemctl is-active -q "+u)
-	}
+	units := strings.Join(runtime.Units(), " ")
 	return step.With(step.Command{
 		What:   "no pods",
-		Unless: strings.Join(stops, " || ") + ` || { ! systemctl is-active -q kubelet && [ -z "$(crictl pods -q)" ] && ` + readable + `; }`,
+		Unless: stopped(runtime, " || ") + ` || { ! systemctl is-active -q kubelet && [ -z "$(crictl pods -q)" ] && ` + readable + `; }`,
 		Run: `systemctl stop kubelet || true
 ` + stop + `crictl stop --timeout 0 $(crictl ps -q) >/dev/null 2>&1 || true # some runtimes wait for each
 crictl rmp -fa >/dev/null 2>&1 || true
@@ -51,6 +48,15 @@ systemctl restart ` + units + `; crictl rmp -fa >&2 || systemctl stop ` + units 
 if ! ` + readable + `; then for i in $(` + runtime.Images + ` | grep '/kube-proxy:'); do
 run_image "$i" kubexm-cleanup /usr/local/bin/kube-proxy --cleanup >&2 || true; done; fi`,
 	}, step.Options{Timeout: 10 * time.Minute})
+}
+
+// stopped asks whether one, or all, of the units of a container runtime do not run.
+func stopped(r plugin.Runtime, how string) string {
+	var all []string
+	for _, u := range r.Units() {
+		all = append(all, "! systemctl is-active -q "+u)
+	}
+	return strings.Join(all, how)
 }
 
 // shims lists the processes that the container runtime has left behind: those of containers outlive it
@@ -83,10 +89,12 @@ while p=$(shims); [ -n "$p" ]; do kill -KILL $p 2>/dev/null || true; done`,
 // Groups removes the control groups of pods, and ends what is left in them: the kernel keeps a group until
 // the last process is gone, which is a moment after it was killed. systemd removes its own; the kubelet
 // and runc make those of cgroup v1's other controllers themselves.
-func Groups() step.Step {
+func Groups() step.Step { return groups("no control groups of pods") }
+
+func groups(what string) step.Step {
 	const groups = "/sys/fs/cgroup/kubepods.slice /sys/fs/cgroup/*/kubepods.slice"
 	return step.Command{
-		What:   "no control groups of pods",
+		What:   what,
 		Unless: "for g in " + groups + `; do if [ -d "$g" ]; then exit 1; fi; done`,
 		Run: `systemctl stop kubepods.slice 2>/dev/null || true
 clear() {
@@ -102,19 +110,21 @@ for g in ` + groups + `; do if [ -d "$g" ]; then clear "$g"; fi; done`,
 	}
 }
 
-// mounts lists, last mounted first, what kubelet, runtime and network plugin mounted.
-const mounts = `while read -r _ at _; do case "$at" in /var/lib/kubelet/*|ROOT/*|/run/netns/cni-*|/var/run/netns/cni-*OTHERS) m="$at
+// mounts lists, last mounted first, what is mounted at patterns.
+const mounts = `while read -r _ at _; do case "$at" in PATTERNS) m="$at
 $m";; esac; done </proc/mounts; printf '%s' "$m"`
 
 // Mounts unmounts what was left mounted.
 func Mounts(c *cluster.Cluster) step.Step {
-	others := strings.Join(append([]string{""}, plugin.Leftovers(c.Spec, false).Mounts...), "|")
-	list := strings.NewReplacer("ROOT", runner.Quote(c.DataRoot()), "OTHERS", others).Replace(mounts)
-	return step.Command{
-		What:   "no mounts",
-		Unless: `[ -z "$(` + list + `)" ]`,
-		Run:    list + ` | while read -r at; do umount -l "$at" && case "$at" in /run/*ns/*) rm -f "$at";; esac; done`, // a namespace that is kept is a file that it is mounted at
-	}
+	unless, run := unmounted(append([]string{"/var/lib/kubelet/*", runner.Quote(c.DataRoot()) + "/*", "/run/netns/cni-*", "/var/run/netns/cni-*"}, plugin.Leftovers(c.Spec, false).Mounts...))
+	return step.Command{What: "no mounts", Unless: unless, Run: run}
+}
+
+// unmounted are scripts: whether nothing is mounted at some patterns of paths, and what unmounts that.
+func unmounted(patterns []string) (unless, run string) {
+	list := strings.Replace(mounts, "PATTERNS", strings.Join(patterns, "|"), 1)
+	return `[ -z "$(` + list + `)" ]`,
+		list + ` | while read -r at; do umount -l "$at" && case "$at" in /run/*ns/*) rm -f "$at";; esac; done` // a namespace that is kept is a file that it is mounted at
 }
 
 // Network removes the interfaces, the programs of BPF, the routes to pods, the address of the DNS cache, and the packet filter rules and IP sets of the network
@@ -123,27 +133,22 @@ func Mounts(c *cluster.Cluster) step.Step {
 // empty then, as they come into being by looking at them, go.
 func Network(c *cluster.Cluster) step.Step {
 	left := plugin.Leftovers(c.Spec, false)
-	chains := "(" + strings.Join(append([]string{"KUBE-", "CNI-"}, left.Chains...), "|") + ")"
-	rules := "^:" + chains + "|^-[AI] " + chains + "| -[jg] " + chains
-	for _, own := range left.Comments {
-		rules += `|--comment "` + own + `"`
-	}
-	tables := "^table [a-z0-9]+ (" + strings.Join(append([]string{"kube-proxy"}, left.Tables...), "|") + ")$"
+	left.Chains, left.Tables = append([]string{"KUBE-", "CNI-"}, left.Chains...), append([]string{"kube-proxy"}, left.Tables...)
+	unfiltered, unfilter := filters(left)
 	const eachLink = "ip -o link show | while read -r _ l _; do l=${l%:}; l=${l%@*}; "
 	links := eachLink + "case $l in " + strings.Join(append([]string{"cni0", "kube-ipvs0"}, left.Links...), "|") + `) echo "$l" ;; esac; done`
 	sets := "if command -v ipset >/dev/null; then ipset list -n | grep -E '^(" + strings.Join(append([]string{"KUBE-"}, left.Sets...), "|") + ")'; fi"
 	pins := "if command -v tc >/dev/null; then for p in " + strings.Join(left.Pins, " ") + `; do if [ -e "$p" ]; then echo "$p"; fi; done; fi`
 	// A program that stays on an interface without what is pinned drops packets. So it goes first, and where there is no tc to do that, both stay until the next boot.
-	filters := "if command -v tc >/dev/null; then " + eachLink + `for d in ingress egress; do
+	programs := "if command -v tc >/dev/null; then " + eachLink + `for d in ingress egress; do
 tc filter show dev "$l" $d 2>/dev/null | sed -nE 's/.* pref ([0-9]+) bpf .*[ ](` + strings.Join(left.Filters, "|") + `).*/\1/p' | while read -r p; do echo "$l $d $p"; done; done; done; fi`
 	moved := "ip $f rule show | grep -E '^(" + strings.Join(left.Rules, "|") + ")'"
 	routes, caches := " root "+c.Spec.Network.PodCIDR, " dev lo label "+runner.CacheLabel
 	return step.Command{
 		What: "no network of the cluster",
-		Unless: "[ -z \"$(" + links + "; ip route show" + routes + "; ip -o addr show" + caches + "; " + sets + "; " + filters + "; " + pins + "; for f in -4 -6; do " + moved + "; done)\" ] &&\n" +
-			"! iptables-save 2>/dev/null | grep -qE '" + rules + "' && ! ip6tables-save 2>/dev/null | grep -qE '" + rules + `' &&
-! nft list tables 2>/dev/null | grep -qE '` + tables + `'`,
-		Run: filters + ` | while read -r l d p; do tc filter del dev "$l" $d pref "$p"
+		Unless: "[ -z \"$(" + links + "; ip route show" + routes + "; ip -o addr show" + caches + "; " + sets + "; " + programs + "; " + pins + "; for f in -4 -6; do " + moved + "; done)\" ] &&\n" +
+			unfiltered,
+		Run: programs + ` | while read -r l d p; do tc filter del dev "$l" $d pref "$p"
 [ -n "$(tc filter show dev "$l" ingress; tc filter show dev "$l" egress)" ] || tc qdisc del dev "$l" clsact 2>/dev/null || true; done
 for p in $(` + pins + `); do rm -rf "$p"; done
 if ip link show kube-ipvs0 >/dev/null 2>&1 && command -v ipvsadm >/dev/null; then ipvsadm -C || true; fi
@@ -154,14 +159,27 @@ ip $f rule del pref "${n%:}" $rule; case $rule in *lookup\ local) ;; *) ip $f ro
 done; done
 ip route flush` + routes + `
 ip addr flush` + caches + `
-nft list tables 2>/dev/null | grep -E '` + tables + `' | while read -r _ family name; do nft delete table "$family" "$name"; done
-for t in iptables ip6tables; do if $t-save 2>/dev/null | grep -qE '` + rules + `'; then $t-save | grep -vE '` + rules + `' | $t-restore; fi; done
+` + unfilter + `
 for f in ip ip6; do for t in raw mangle nat filter; do
 if ! nft list table $f $t 2>/dev/null | grep -vqE '^(table .*|[[:space:]]*(chain .*|type .* policy accept;|}|))$'; then nft delete table $f $t 2>/dev/null || true; fi
 done; done
 for s in $(` + sets + `); do ipset destroy "$s"; done
 rm -rf /run/netns/cni-*`,
 	}
+}
+
+// filters are scripts: whether there are no chains, rules and tables of packet filters as of left, and what removes them.
+func filters(left plugin.Left) (unless, run string) {
+	chains := "(" + strings.Join(left.Chains, "|") + ")"
+	rules := "^:" + chains + "|^-[AI] " + chains + "| -[jg] " + chains
+	for _, own := range left.Comments {
+		rules += `|--comment "` + own + `"`
+	}
+	tables := "^table [a-z0-9]+ (" + strings.Join(left.Tables, "|") + ")$"
+	return "! iptables-save 2>/dev/null | grep -qE '" + rules + "' && ! ip6tables-save 2>/dev/null | grep -qE '" + rules + `' &&
+! nft list tables 2>/dev/null | grep -qE '` + tables + `'`,
+		`nft list tables 2>/dev/null | grep -E '` + tables + `' | while read -r _ family name; do nft delete table "$family" "$name"; done
+for t in iptables ip6tables; do if $t-save 2>/dev/null | grep -qE '` + rules + `'; then $t-save | grep -vE '` + rules + `' | $t-restore; fi; done`
 }
 
 // left lists what is in a directory, but for what is mounted there and what belongs to the
@@ -182,15 +200,22 @@ func Data(c *cluster.Cluster, host string) step.Step {
 	for _, s := range plugin.StoragesOf(c.Spec) { // the data of volumes stays
 		empty = append(empty, s.Dir(c.Spec))
 	}
+	unless, run := emptied(all, empty)
+	return step.Command{What: "no data of the cluster", Unless: unless, Run: run}
+}
+
+// oneSystem has rm stay on the file system of what it removes, where it can.
+const oneSystem = `one=; if rm -f --one-file-system /nonexistent 2>/dev/null; then one=--one-file-system; fi
+`
+
+// emptied are scripts: whether files and directories have nothing in them that is of the directory's file system, and what removes that, and some more directories if nothing is left in them.
+func emptied(all, empty []string) (unless, run string) {
 	dirs := runner.Quote(all...)
-	return step.Command{
-		What:   "no data of the cluster",
-		Unless: left + "for d in " + dirs + `; do if [ -f "$d" ] || { [ -d "$d" ] && [ -n "$(left "$d")" ]; }; then exit 1; fi; done`,
-		Run: left + `one=; if rm -f --one-file-system /nonexistent 2>/dev/null; then one=--one-file-system; fi; bad=0
+	return left + "for d in " + dirs + `; do if [ -f "$d" ] || { [ -d "$d" ] && [ -n "$(left "$d")" ]; }; then exit 1; fi; done`,
+		left + oneSystem + `bad=0
 for d in ` + dirs + `; do if [ -d "$d" ]; then left "$d" | (rc=0; while IFS= read -r e; do rm -rf $one "$e" || rc=1; done; exit $rc) || bad=1
 rmdir "$d" 2>/dev/null || true; else rm -f "$d"; fi; done
-rmdir ` + runner.Quote(empty...) + ` 2>/dev/null || true; exit $bad`,
-	}
+rmdir ` + runner.Quote(empty...) + ` 2>/dev/null || true; exit $bad`
 }
 
 // Restored puts back what was there before kubexm, and removes what it added.

@@ -10,6 +10,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -37,6 +38,12 @@ type Images struct {
 }
 
 func (i Images) String() string { return "container images" }
+
+// Owns is the file that lists those that are pinned, and what kubexm's certificate lies in while it serves them.
+func (Images) Owns() ([]string, error) {
+	dir := strings.TrimSuffix(certsDir, "/")
+	return []string{"path " + pinned, "dir " + path.Dir(dir), "dir " + dir}, nil
+}
 
 // Precheck compares digests with CRI-O's list.
 func (i Images) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, error) {

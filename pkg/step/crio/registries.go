@@ -55,9 +55,10 @@ func Registries(c *cluster.Cluster) step.Files {
 	for _, r := range c.ImageRegistries() {
 		all = append(all, registryOf(r.Name, places(r.Sources)))
 	}
+	logins, _ := c.Logins()
 	files = append(files,
 		step.File{Path: registries, Content: templates.Render("crio/registries", all), Mode: 0o644},
-		step.File{Path: "/etc/crio/auth.json", Content: c.Logins(), Mode: 0o600})
+		step.File{Path: "/etc/crio/auth.json", Content: logins, Mode: 0o600})
 	cas := c.RegistryCAs()
 	for _, name := range slices.Sorted(maps.Keys(cas)) {
 		files = append(files, step.File{Path: certsDir + name + "/kubexm.crt", Content: cas[name], Mode: 0o644})

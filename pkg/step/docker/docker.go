@@ -50,7 +50,9 @@ func shim(c *cluster.Cluster, host string) step.Unit {
 //
 // Facts: https://kubernetes.io/docs/concepts/containers/images/#configuring-nodes-to-authenticate-to-a-private-registry
 func Registries(c *cluster.Cluster, hosts step.Files) step.Files {
-	hosts.List = append(slices.Clone(hosts.List), step.File{Path: loginsDir + "/config.json", Content: c.Logins(), Mode: 0o600})
+	if logins, any := c.Logins(); any {
+		hosts.List = append(slices.Clone(hosts.List), step.File{Path: loginsDir + "/config.json", Content: logins, Mode: 0o600})
+	}
 	return hosts
 }
 

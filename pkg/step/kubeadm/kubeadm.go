@@ -265,6 +265,17 @@ func KubeletFlags(c *cluster.Cluster) []step.Step {
 	}}
 }
 
+// Socket has kubeadm's own notes on a node name the container runtime that there is, should it have been another one when the node was made.
+func Socket(c *cluster.Cluster) step.Step {
+	const notes = runner.KubeletDir + "/instance-config.yaml " + runner.KubeadmFlags
+	socket := plugin.RuntimeOf(c.Spec).Endpoint()
+	return step.Command{
+		What:   "socket of the container runtime",
+		Unless: "! cat " + notes + " 2>/dev/null | grep unix:// | grep -qvF " + socket,
+		Run:    "for f in " + notes + `; do if [ -e $f ]; then sed -i 's#unix://[^ "]*#` + socket + "#' $f; fi; done",
+	}
+}
+
 // made notes that kubeadm has done its work, and what static pods it made; it says && before.
 const made = " && " + recordPods + " && touch " + Done
 

@@ -186,12 +186,12 @@ type AutoDefrag struct {
 // Runtime configures the container runtime.
 type Runtime struct {
 	// Which runtime.
-	Type string `json:"type,omitempty" jsonschema:"default=containerd,enum=containerd,enum=docker,enum=cri-o,enum=isulad" change:"refuse,containers are not moved from one runtime to another; make a new cluster"`
+	Type string `json:"type,omitempty" jsonschema:"default=containerd,enum=containerd,enum=docker,enum=cri-o,enum=isulad" change:"roll"`
 	// Version of the runtime, like v2.3.4. Default: the one tested with the Kubernetes version.
 	Version string `json:"version,omitempty" change:"restart"`
 	// Directory of images and containers on the nodes, for the runtime alone: deleting the cluster empties it.
 	// Default: /var/lib/containerd, with docker /var/lib/docker, with cri-o /var/lib/crio/storage.
-	DataRoot string `json:"dataRoot,omitempty" change:"refuse,images and containers are not moved; mount another file system at the old path" delete:"refuse"`
+	DataRoot string `json:"dataRoot,omitempty" change:"refuse,images and containers are not moved; mount another file system at the old path, or change it together with spec.runtime.type" delete:"refuse"`
 }
 
 // Modes of the load balancer.
