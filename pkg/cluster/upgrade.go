@@ -71,6 +71,18 @@ func (c *Cluster) ChangesRuntime(host string) bool {
 	return is && f.Runs(former.Unit) && (f.Runs("kubelet") || !f.Drained)
 }
 
+// SplitRuntimes tells nodes that keep their container runtime from those that change it.
+func (c *Cluster) SplitRuntimes(hosts []string) (same, changing []string) {
+	for _, h := range hosts {
+		if c.ChangesRuntime(h) {
+			changing = append(changing, h)
+		} else {
+			same = append(same, h)
+		}
+	}
+	return same, changing
+}
+
 // OtherRuntime reports whether the container runtime of a node is another one than it is to have, or has another version.
 func (c *Cluster) OtherRuntime(host string) bool {
 	kind := plugin.RuntimeOf(c.Spec)

@@ -110,8 +110,7 @@ func grantsFirst(c *cluster.Cluster) bool { return c.Kubeadm() && c.Observed.Any
 // kubelet, which starts the control plane where that is made of pods.
 func LiveImages(c *cluster.Cluster, hosts []string, downloads, pushed *plan.Gate) plan.Part {
 	_, live := c.SplitNodes(hosts)
-	changing := slices.DeleteFunc(slices.Clone(live), func(h string) bool { return !c.ChangesRuntime(h) }) // they need them until they change, too
-	same := slices.DeleteFunc(slices.Clone(live), c.ChangesRuntime)
+	same, changing := c.SplitRuntimes(live) // these need them until they change, too
 	stopped, _ := c.Split(plugin.RuntimeOf(c.Spec).Unit, same)
 	var kubelets, certs []string
 	if c.Kubeadm() {

@@ -72,6 +72,32 @@ func PullImages(ctx context.Context, names []string, pull func(ctx context.Conte
 	return g.Wait()
 }
 
+// ImagesChange brings missing images to a container runtime, and marks those that it is to keep, among them the missing ones, and those that it is not to any
+// more; nil: there are none of these.
+func ImagesChange(missing, keep, drop []string, bring func(ctx context.Context, names []string) error, mark func(ctx context.Context, keep, drop []string) error) *Change {
+	var diff []string
+	for _, n := range keep {
+		if slices.Contains(missing, n) {
+			n += " (missing)"
+		}
+		diff = append(diff, "+ "+n)
+	}
+	for _, n := range drop {
+		diff = append(diff, "- "+n)
+	}
+	if diff == nil {
+		return nil
+	}
+	return &Change{Diff: strings.Join(diff, "\n"), Run: func(ctx context.Context) error {
+		if len(missing) > 0 {
+			if err := bring(ctx, missing); err != nil {
+				return err
+			}
+		}
+		return mark(ctx, keep, drop)
+	}}
+}
+
 // ImportImages streams images of the store to a command of the container runtime as one archive, without a file on the host.
 func ImportImages(ctx context.Context, r *runner.Runner, store *resource.Store, arch string, names []string, command string) error {
 	pr, pw := io.Pipe()

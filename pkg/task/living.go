@@ -281,9 +281,9 @@ func liveNode(c *cluster.Cluster, hosts []string, before, after func(host string
 	if c.Kubeadm() {
 		programs = []plan.Part{LiveKubeadmPrograms(c, hosts)}
 	}
-	changed := slices.DeleteFunc(slices.Clone(hosts), func(h string) bool { return !c.ChangesRuntime(h) })
+	_, changing := c.SplitRuntimes(hosts)
 	node := plan.Scope{
-		Name: "node", Part: plan.PerHost(slices.Concat([]plan.Part{Runtime(c, hosts), Images(c, changed)}, programs)),
+		Name: "node", Part: plan.PerHost(slices.Concat([]plan.Part{Runtime(c, hosts), Images(c, changing)}, programs)),
 		End: on("healthy", hosts, func(h string) (steps []step.Step) {
 			steps = append(steps, kubelet.Healthy(c, h))
 			if after != nil {

@@ -48,34 +48,13 @@ func (i Images) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, e
 			unpin = append(unpin, name)
 		}
 	}
-	var diff []string
-	for _, n := range pin {
-		if slices.Contains(missing, n) {
-			n += " (missing)"
-		}
-		diff = append(diff, "+ "+n)
-	}
-	for _, n := range unpin {
-		diff = append(diff, "- "+n)
-	}
-	if diff == nil {
-		return nil, nil
-	}
 	bring := i.load
 	if i.Pull {
 		bring = i.pull
 	}
-	return &step.Change{
-		Diff: strings.Join(diff, "\n"),
-		Run: func(ctx context.Context) error {
-			if len(missing) > 0 {
-				if err := bring(ctx, r, missing); err != nil {
-					return err
-				}
-			}
-			return mark(ctx, r, pin, unpin)
-		},
-	}, nil
+	return step.ImagesChange(missing, pin, unpin,
+		func(ctx context.Context, names []string) error { return bring(ctx, r, names) },
+		func(ctx context.Context, keep, drop []string) error { return mark(ctx, r, keep, drop) }), nil
 }
 
 // mark pins images, and leaves others to the kubelet.

@@ -57,27 +57,9 @@ func (i Images) Precheck(ctx context.Context, r *runner.Runner) (*step.Change, e
 			keep = append(keep, n)
 		}
 	}
-	var diff []string
-	for _, n := range keep {
-		if slices.Contains(missing, n) {
-			n += " (missing)"
-		}
-		diff = append(diff, "+ "+n)
-	}
-	for _, n := range drop {
-		diff = append(diff, "- "+n)
-	}
-	if diff == nil {
-		return nil, nil
-	}
-	return &step.Change{Diff: strings.Join(diff, "\n"), Run: func(ctx context.Context) error {
-		if len(missing) > 0 {
-			if err := i.bring(ctx, r, missing); err != nil {
-				return err
-			}
-		}
-		return mark(ctx, r, keep, drop)
-	}}, nil
+	return step.ImagesChange(missing, keep, drop,
+		func(ctx context.Context, names []string) error { return i.bring(ctx, r, names) },
+		func(ctx context.Context, keep, drop []string) error { return mark(ctx, r, keep, drop) }), nil
 }
 
 // familiar is a name as Docker lists it.

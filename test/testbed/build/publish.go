@@ -24,6 +24,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubexm/kubexm/pkg/resource/distro"
 	"github.com/kubexm/kubexm/test/testbed/host"
 )
 
@@ -113,8 +114,7 @@ func publishCRIO(c Component, p *publication) error {
 
 // publishDocker publishes no checksum, as upstream.
 func publishDocker(c Component, p *publication) error {
-	machine := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[p.arch]
-	_, err := p.tar(path.Join("download.docker.com/linux/static/stable", machine, "docker-"+c.Version[1:]+".tgz"), p.programs(c, "docker"), sha256.New())
+	_, err := p.tar(path.Join("download.docker.com/linux/static/stable", distro.Machine(p.arch), "docker-"+c.Version[1:]+".tgz"), p.programs(c, "docker"), sha256.New())
 	return err
 }
 
