@@ -191,7 +191,8 @@ type Runtime struct {
 	Version string `json:"version,omitempty" change:"restart"`
 	// Directory of images and containers on the nodes, for the runtime alone: deleting the cluster empties it.
 	// Default: /var/lib/containerd, with docker /var/lib/docker, with cri-o /var/lib/crio/storage.
-	DataRoot string `json:"dataRoot,omitempty" change:"refuse,images and containers are not moved; mount another file system at the old path, or change it together with spec.runtime.type" delete:"refuse"`
+	// It may change together with the type: another runtime begins without images and containers.
+	DataRoot string `json:"dataRoot,omitempty" change:"refuse,images and containers are not moved; mount another file system at the old path" delete:"refuse"`
 }
 
 // Modes of the load balancer.
