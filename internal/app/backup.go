@@ -164,7 +164,7 @@ func (s *site) manifest() (m backup.Manifest, given []byte, err error) {
 		Fixed: fixed(&was.Spec),
 	}
 	for _, h := range was.Spec.Hosts {
-		host := backup.Host{Name: h.Name, Address: h.InternalAddress}
+		host := backup.Host{Name: h.Name, Address: h.IP()}
 		for _, r := range h.Roles {
 			host.Roles = append(host.Roles, string(r))
 		}

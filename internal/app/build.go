@@ -101,7 +101,10 @@ func (a *App) Build(ctx context.Context, r Request, o Observer) (*Built, error) 
 func ordinary(h *v1alpha1.Host) *runner.Facts {
 	f := &runner.Facts{
 		Arch: h.Arch, OS: "debian", PackageManager: "apt", Kernel: "6.1", CgroupVersion: 2, Systemd: true, Capabilities: ^uint64(0), Features: map[string]bool{},
-		Interfaces: []runner.Interface{{Name: "eth0", Addresses: []string{h.InternalAddress + "/24"}}},
+		Interfaces: []runner.Interface{{Name: "eth0"}},
+	}
+	for _, ip := range h.IPs() {
+		f.Interfaces[0].Addresses = append(f.Interfaces[0].Addresses, ip+map[bool]string{true: "/64", false: "/24"}[strings.Contains(ip, ":")])
 	}
 	if f.Arch == "" {
 		f.Arch = Archs()[0]

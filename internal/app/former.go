@@ -70,7 +70,7 @@ func (s *site) keepFormer(ctx context.Context, facts map[string]*runner.Facts) (
 		}
 		begun = begun || f.HasFormer()
 		switch {
-		case h.InternalAddress != m.Former && !m.inPlace || f.HasAddress(m.Former): // it has joined with the new one, or still has it
+		case h.IP() != m.Former && !m.inPlace || f.HasAddress(m.Former): // it has joined with the new one, or still has it
 			continue
 		case !f.HasAddress(m.Now):
 			err := fmt.Errorf("it has neither the address %s by which the cluster knows it, nor %s", m.Former, m.Now)

@@ -194,7 +194,7 @@ func moves(was, is *v1alpha1.Cluster, leave []string) map[string]move {
 	all := map[string]move{}
 	for _, h := range was.Spec.Hosts {
 		if now := hostIn(is, h.Name); now != nil && now.InternalAddress != h.InternalAddress && (h.Is(v1alpha1.RoleMaster) || h.Is(v1alpha1.RoleEtcd)) {
-			all[h.Name] = move{host.Moved{Former: h.InternalAddress, Now: now.InternalAddress}, !slices.Contains(leave, h.Name)}
+			all[h.Name] = move{host.Moved{Former: h.IP(), Now: now.IP()}, !slices.Contains(leave, h.Name)}
 		}
 	}
 	return all

@@ -66,7 +66,7 @@ or to the file of -f ("-" is standard output). An existing file is not overwritt
 			return err
 		}
 		if open {
-			p.notice("An address is a DNS name: fill in internalAddress, the IPv4 address at which the other machines reach it.")
+			p.notice("An address is a DNS name: fill in internalAddress, the IP address at which the other machines reach it.")
 		}
 		if file == "-" {
 			_, err := fmt.Fprint(p.out, text)

@@ -54,7 +54,7 @@ Run it again if it was interrupted: it continues.`,
 	file := ""
 	f := cmd.Flags()
 	f.StringVar(&host.Address, "address", "", "IP address or DNS name at which this machine reaches the new one")
-	f.StringVar(&host.InternalAddress, "internal-address", "", "IPv4 address at which the other hosts reach it, if that is another one")
+	f.StringVar(&host.InternalAddress, "internal-address", "", "IP address at which the other hosts reach it, if that is another one; or one of each family, with a comma between them")
 	f.StringSliceVar(&roles, "role", []string{string(v1alpha1.RoleWorker)}, "`role` of the machines; may be repeated")
 	f.StringVar(&host.User, "user", "", "user to log in as, if it is not that of spec.global")
 	f.IntVar(&host.Port, "port", 0, "port of sshd, if it is not that of spec.global")

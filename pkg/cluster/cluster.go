@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -228,23 +227,11 @@ func (c *Cluster) FactsOf(host string) *runner.Facts {
 	return &runner.Facts{}
 }
 
-// IP is the address at which other hosts reach the host.
-func (c *Cluster) IP(host string) string { return c.Host(host).InternalAddress }
-
-// NodeIPs are the addresses of nodes, by name.
-func (c *Cluster) NodeIPs() map[string]string {
-	all := map[string]string{}
-	for _, n := range c.Nodes() {
-		all[n] = c.IP(n)
-	}
-	return all
-}
-
 // Addresses are all names and addresses of a host that certificates carry.
 func (c *Cluster) Addresses(host string) []string {
 	h := c.Host(host)
-	all := []string{h.InternalAddress}
-	if h.Address != h.InternalAddress {
+	all := h.IPs()
+	if !slices.Contains(all, h.Address) {
 		all = append(all, h.Address)
 	}
 	return all
@@ -406,23 +393,6 @@ func (c *Cluster) hostWith(ip string) string {
 		}
 	}
 	return ""
-}
-
-// DNSIP is the address of the cluster's DNS service: the tenth of the service
-// network, as kubeadm has it.
-func (c *Cluster) DNSIP() string {
-	ip := c.ServiceNet().Addr()
-	for range 10 {
-		ip = ip.Next()
-	}
-	return ip.String()
-}
-
-// ServiceNet is the service network.
-func (c *Cluster) ServiceNet() netip.Prefix {
-	p, err := netip.ParsePrefix(c.Spec.Network.ServiceCIDR)
-	c.Check(err)
-	return p.Masked()
 }
 
 // Every reports whether all nodes have the kernel feature.

@@ -89,7 +89,7 @@ func (c *Cluster) Drains(hosts []string) []string {
 func (c *Cluster) losesCache(host string) bool {
 	stay := c.podNameServers()
 	for _, s := range c.FactsOf(host).PodNameServers {
-		if at, err := netip.ParseAddr(s); err != nil || !at.IsLinkLocalUnicast() || slices.Contains(stay, any(s)) {
+		if at, err := netip.ParseAddr(s); err != nil || c.ServiceNets()[0].Contains(at) || slices.Contains(stay, any(s)) {
 			continue
 		}
 		if ip := c.DNSCacheIP(); ip != "" {
@@ -147,8 +147,14 @@ func (c *Cluster) APIServerArgs() map[string]string {
 // of its 45 controllers when it starts or takes over; at 20 calls a second, its
 // default, that is six seconds without any. It has no controllers of bootstrap tokens.
 func (c *Cluster) ControllerManagerArgs() map[string]string {
-	args := map[string]string{
-		"node-cidr-mask-size": strconv.Itoa(c.Spec.Kubernetes.NodeCIDRMaskSize), "kube-api-qps": "100", "kube-api-burst": "200", "controllers": "*",
+	args := map[string]string{"kube-api-qps": "100", "kube-api-burst": "200", "controllers": "*"}
+	switch v4, v6 := strconv.Itoa(c.Spec.Kubernetes.NodeCIDRMaskSize), strconv.Itoa(c.Spec.Kubernetes.NodeCIDRMaskSizeIPv6); {
+	case c.DualStack():
+		args["node-cidr-mask-size-ipv4"], args["node-cidr-mask-size-ipv6"] = v4, v6
+	case c.IPv6():
+		args["node-cidr-mask-size"] = v6
+	default:
+		args["node-cidr-mask-size"] = v4
 	}
 	if c.SignerApart() != nil {
 		args["cluster-signing-cert-file"] = SignerFile

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"maps"
 	"net"
-	"net/netip"
 	"slices"
 	"strconv"
 	"time"
@@ -134,7 +133,7 @@ func (c *Cluster) AdminConfig() (secret.Secret, error) {
 
 // APIServerCert describes the serving certificate of a master's API server.
 func (c *Cluster) APIServerCert(master string) pki.Spec {
-	return pki.APIServer(master, c.Addresses(master), c.Spec.Kubernetes.DNSDomain, prefixes(c.ServiceNet()), c.APIServerSANs()...)
+	return pki.APIServer(master, c.Addresses(master), c.Spec.Kubernetes.DNSDomain, c.ServiceNets(), c.APIServerSANs()...)
 }
 
 // APIServerSANs are the names that the API server's certificate has on top of
@@ -174,8 +173,6 @@ func (c *Cluster) Image(component string) string {
 	c.Check(err)
 	return ref
 }
-
-func prefixes(p ...netip.Prefix) []netip.Prefix { return p }
 
 func days(n int) time.Duration { return time.Duration(n) * 24 * time.Hour }
 

@@ -396,7 +396,7 @@ func (c *Cluster) Lives() bool {
 // and kubeadm's have the same authority and serve clients at the same port. kubexm has a short-lived certificate of its own.
 // One that is alone, and whose host gets another address, does not listen there yet.
 func (c *Cluster) EtcdAccess(host string) etcd.Access {
-	at := etcdURL(c.IP(host))
+	at := c.EtcdURL(host)
 	if slices.Contains(c.Moving, host) {
 		at = etcdURL("127.0.0.1")
 	}
@@ -424,12 +424,15 @@ func (c *Cluster) EtcdURLs() (urls []string) {
 		return c.Spec.Etcd.External.Endpoints
 	}
 	for _, h := range c.All(v1alpha1.RoleEtcd) {
-		urls = append(urls, etcdURL(c.IP(h)))
+		urls = append(urls, c.EtcdURL(h))
 	}
 	return urls
 }
 
 func etcdURL(ip string) string { return "https://" + net.JoinHostPort(ip, "2379") }
+
+// EtcdURL is where the member of etcd on a host serves clients.
+func (c *Cluster) EtcdURL(host string) string { return etcdURL(c.IP(host)) }
 
 // PeerURL is where the member of etcd on a host serves the others.
 func (c *Cluster) PeerURL(host string) string {

@@ -30,6 +30,7 @@ func Default(c *v1alpha1.Cluster) {
 			h.InternalAddress = h.Address
 		}
 	}
+	defaultNetworks(s)
 	dataDir := s.Etcd.DataDir
 	setDefaults(reflect.ValueOf(c).Elem())
 	if s.Etcd.Type == v1alpha1.TypeExternal { // kubexm has no directory there

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"strings"
 	"text/template"
 
@@ -78,11 +79,18 @@ func Init(name string, o InitOptions) (string, error) {
 	if o.User == "" {
 		o.User = "root"
 	}
+	var spec v1alpha1.Spec
+	if _, err := netip.ParseAddr(o.Addresses[0]); err == nil {
+		spec.Hosts = []v1alpha1.Host{{InternalAddress: o.Addresses[0]}}
+	}
+	defaultNetworks(&spec)
+	setDefaults(reflect.ValueOf(&spec))
 	var b strings.Builder
 	err := starter.Execute(&b, struct {
 		InitOptions
 		Name, Version, Holder string
-	}{o, name, DefaultKubernetes(), v1alpha1.BalancerKubeVIP})
+		Network               v1alpha1.Network
+	}{o, name, DefaultKubernetes(), v1alpha1.BalancerKubeVIP, spec.Network})
 	return b.String(), err
 }
 
@@ -113,7 +121,7 @@ spec:
 {{- range $i, $a := .Addresses }}
   - name: node{{ inc $i }}
     address: {{ $a }}    # as this machine reaches it{{ if ip $a }}; internalAddress: as the other hosts reach it{{ else }}
-    internalAddress:    # required, as address is a name: the IPv4 address at which the other hosts reach it{{ end }}
+    internalAddress:    # required, as address is a name: the IP address at which the other hosts reach it{{ end }}
     roles: [{{ if ge $i $.Masters }}worker{{ else }}master, etcd{{ if not $.Workers }}, worker{{ end }}{{ end }}]
 {{- end }}
 
@@ -137,6 +145,6 @@ spec:
 
   # Neither may overlap the other or a host's network; they cannot be changed later.
   network:
-    podCIDR: 10.233.64.0/18
-    serviceCIDR: 10.233.0.0/18
+    podCIDR: {{ .Network.PodCIDR }}
+    serviceCIDR: {{ .Network.ServiceCIDR }}
 `))

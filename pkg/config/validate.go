@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
@@ -55,10 +56,16 @@ func (k *checker) Fail(path string, value any, why string) { k.fail(path, value,
 
 // IP checks an address.
 func (k *checker) IP(path, value string) {
-	if !isIP(value) {
+	switch ip, err := netip.ParseAddr(value); {
+	case err != nil || ip.Zone() != "":
 		k.fail(path, value, "must be an IP address")
+	case ip.String() != value:
+		k.lately(Error{Path: path, Value: value, Msg: notShortest, Suggestion: ip.String()})
 	}
 }
+
+// notShortest is said of addresses of IPv6 that machines and programs show otherwise: they are compared as texts.
+const notShortest = "is not in its shortest form"
 
 // Interface checks the name of a network interface.
 func (k *checker) Interface(path, value string) {

@@ -53,8 +53,10 @@ func (k *checker) checkAddresses() {
 	bastions := map[string]bool{}
 	for i, h := range k.Hosts {
 		k.reachable(hostPath(i)+".address", h.Address, "127.0.0.0/8") // a forwarded port of this machine is a way
-		if h.InternalAddress != h.Address {
-			k.reachable(hostPath(i)+".internalAddress", h.InternalAddress, "127.0.0.0/8") // which checkHosts refuses
+		for _, ip := range h.IPs() {
+			if ip != h.Address {
+				k.reachable(hostPath(i)+".internalAddress", ip, "127.0.0.0/8") // which checkHosts refuses
+			}
 		}
 		if b := h.Bastion; b != nil && !bastions[b.Address] {
 			bastions[b.Address] = true
@@ -83,7 +85,6 @@ func (k *checker) reachable(path, value, but string) {
 
 // checkDNSLoops refuses name servers at which CoreDNS would ask itself.
 func (k *checker) checkDNSLoops() {
-	services, _ := netip.ParsePrefix(k.Network.ServiceCIDR)
 	check := func(path, server string) {
 		if host, _, err := net.SplitHostPort(server); err == nil {
 			server = host
@@ -93,7 +94,7 @@ func (k *checker) checkDNSLoops() {
 		case err != nil:
 		case ip.IsLoopback() || ip.IsUnspecified():
 			k.fail(path, server, "is CoreDNS itself, seen from its pod; give the address of a name server outside the cluster")
-		case services.IsValid() && services.Contains(ip), server == k.DNS.NodeLocalDNS.IP:
+		case slices.ContainsFunc(k.Network.ServiceCIDRs(), func(s string) bool { p, err := netip.ParsePrefix(s); return err == nil && p.Contains(ip) }), server == k.DNS.NodeLocalDNS.IP:
 			k.fail(path, server, "is an address of the cluster's own DNS, which would ask itself; give that of a name server outside the cluster")
 		}
 	}

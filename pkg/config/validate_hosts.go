@@ -36,6 +36,9 @@ func isIP(value string) bool {
 
 // address checks an IP address or DNS name.
 func (k *checker) address(path, value string) {
+	if ip, err := netip.ParseAddr(value); err == nil && isIP(value) && ip.String() != value {
+		k.lately(Error{Path: path, Value: value, Msg: notShortest, Suggestion: ip.String()})
+	}
 	if isIP(value) || value == "" {
 		return
 	}
@@ -76,15 +79,20 @@ func (k *checker) checkHosts() {
 			if h.InternalAddress == h.Address {
 				remedy = "; hosts behind one address each need an internalAddress, at which the others reach them"
 			}
-			unique("internal", h.InternalAddress, path+".internalAddress", remedy)
+			for _, ip := range h.IPs() {
+				unique("internal", ip, path+".internalAddress", remedy)
+			}
 		}
-		switch ip, err := netip.ParseAddr(h.InternalAddress); {
-		case h.InternalAddress == "" && h.Address != "":
+		if h.InternalAddress == "" && h.Address != "" {
 			k.fail(path+".internalAddress", "", "required, as address is a name")
-		case h.InternalAddress != "" && (err != nil || !ip.Is4()):
-			k.fail(path+".internalAddress", h.InternalAddress, "must be an IPv4 address")
-		case err == nil && (ip.IsLoopback() || ip.IsUnspecified() || ip.IsMulticast()):
-			k.fail(path+".internalAddress", h.InternalAddress, "must be an address that other hosts reach")
+		}
+		for _, text := range h.IPs() {
+			if text != "" {
+				k.IP(path+".internalAddress", text)
+			}
+			if ip, err := netip.ParseAddr(text); err == nil && (ip.IsLoopback() || ip.IsUnspecified() || ip.IsMulticast()) {
+				k.fail(path+".internalAddress", text, "must be an address that other hosts reach")
+			}
 		}
 		for key, value := range h.Labels {
 			at := fmt.Sprintf("%s.labels[%s]", path, key)

@@ -18,14 +18,31 @@ import (
 // looksNumeric finds broken IP addresses that would pass as DNS names.
 var looksNumeric = regexp.MustCompile(`^[0-9.]+$`)
 
-// network parses an IPv4 network in its canonical form.
+// networks parses a network in its canonical form, or one of each family; none: there is an error.
+func (k *checker) networks(path, value string) (all []netip.Prefix) {
+	for text := range strings.SplitSeq(value, ",") {
+		p, ok := k.network(path, text)
+		if !ok {
+			return nil
+		}
+		all = append(all, p)
+	}
+	if len(all) > 2 || len(all) == 2 && all[0].Addr().Is4() == all[1].Addr().Is4() {
+		k.fail(path, value, "must be one network, or one of IPv4 and one of IPv6")
+		return nil
+	}
+	return all
+}
+
 func (k *checker) network(path, value string) (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(value)
 	switch {
-	case err != nil || !p.Addr().Is4():
-		k.fail(path, value, "must be an IPv4 network like 10.233.0.0/18")
+	case err != nil:
+		k.fail(path, value, "must be a network like 10.233.0.0/18 or fd00:10:233::/112, or one of each family with a comma between them")
 	case p != p.Masked():
 		k.errs = append(k.errs, Error{Path: path, Value: value, Msg: "has host bits set", Suggestion: p.Masked().String()})
+	case p.String() != value:
+		k.errs = append(k.errs, Error{Path: path, Value: value, Msg: notShortest, Suggestion: p.String()})
 	default:
 		for _, r := range reserved {
 			if net := netip.MustParsePrefix(r.net); p.Overlaps(net) {
@@ -45,58 +62,122 @@ var reserved = []struct{ net, what string }{
 	{"169.254.0.0/16", "link-local"},
 	{"224.0.0.0/4", "multicast"},
 	{"240.0.0.0/4", "reserved"},
+	{"::/127", "this host's own"},
+	{"::ffff:0:0/96", "IPv4"},
+	{"fe80::/10", "link-local"},
+	{"ff00::/8", "multicast"},
 }
 
 func (k *checker) checkNetwork() {
 	const podPath, servicePath = "spec.network.podCIDR", "spec.network.serviceCIDR"
-	pods, podsOK := k.network(podPath, k.Network.PodCIDR)
-	services, servicesOK := k.network(servicePath, k.Network.ServiceCIDR)
-	if podsOK && servicesOK && pods.Overlaps(services) {
-		k.fail(podPath, pods, "overlaps serviceCIDR %s", services)
+	pods, services := k.networks(podPath, k.Network.PodCIDR), k.networks(servicePath, k.Network.ServiceCIDR)
+	if pods == nil || services == nil {
+		return
 	}
-	// The API server takes 20 bits at most; kubeadm wants the 10th address for DNS.
-	if servicesOK && (services.Bits() < 12 || services.Bits() > 28) {
-		k.fail(servicePath, services, "must be between /12 and /28")
+	for _, p := range pods {
+		for _, s := range services {
+			if p.Overlaps(s) {
+				k.fail(podPath, p, "overlaps serviceCIDR %s", s)
+			}
+		}
 	}
-	if podsOK {
-		k.checkNodeNetworks(pods)
+	if families(pods) != families(services) {
+		k.fail(servicePath, k.Network.ServiceCIDR, "must have the families of podCIDR, in its order: %s", families(pods))
+	}
+	for _, s := range services { // The API server takes 20 bits at most; kubeadm wants the 10th address for DNS.
+		if bits := s.Addr().BitLen(); s.Bits() < bits-20 || s.Bits() > bits-4 {
+			k.fail(servicePath, s, "must be between /%d and /%d", bits-20, bits-4)
+		}
+	}
+	for _, p := range pods {
+		k.checkNodeNetworks(p)
 	}
 	inside := func(path, address string) {
 		ip, err := netip.ParseAddr(address)
 		if err != nil {
 			return
 		}
-		if podsOK && pods.Contains(ip) {
-			k.fail(path, address, "is in the network of the pods %s (%s)", pods, podPath)
-		}
-		if servicesOK && services.Contains(ip) {
-			k.fail(path, address, "is in the network of the services %s (%s)", services, servicePath)
+		for i, what := range []string{"pods", "services"} {
+			for _, net := range [][]netip.Prefix{pods, services}[i] {
+				if net.Contains(ip) {
+					k.fail(path, address, "is in the network of the %s %s (%s)", what, net, []string{podPath, servicePath}[i])
+				}
+			}
 		}
 	}
 	for i, h := range k.Hosts {
 		inside(hostPath(i)+".address", h.Address)
-		if h.InternalAddress != h.Address {
-			inside(hostPath(i)+".internalAddress", h.InternalAddress)
+		for _, ip := range h.IPs() {
+			if ip != h.Address {
+				inside(hostPath(i)+".internalAddress", ip)
+			}
 		}
+		k.checkFamilies(hostPath(i)+".internalAddress", &h, pods)
 	}
 	inside("spec.loadBalancer.vip", k.LoadBalancer.VIP)
 	inside("spec.dns.nodeLocalDNS.ip", k.DNS.NodeLocalDNS.IP)
+	for _, primary := range []struct{ path, address string }{
+		{"spec.loadBalancer.vip", k.LoadBalancer.VIP}, {"spec.dns.nodeLocalDNS.ip", k.DNS.NodeLocalDNS.IP},
+	} {
+		if ip, err := netip.ParseAddr(primary.address); err == nil && ip.Is4() != pods[0].Addr().Is4() {
+			k.fail(primary.path, primary.address, "must be an %s address, as the first podCIDR is", family(pods[0].Addr()))
+		}
+	}
 }
 
-// checkNodeNetworks checks that every node gets its share of the pods' network
+// checkFamilies looks whether a host has addresses of the families that the networks of pods and services have: a node of each, others of the first at least.
+func (k *checker) checkFamilies(path string, h *v1alpha1.Host, pods []netip.Prefix) {
+	var is []netip.Prefix
+	for _, text := range h.IPs() {
+		ip, err := netip.ParseAddr(text)
+		if err != nil {
+			return // which is said elsewhere
+		}
+		is = append(is, netip.PrefixFrom(ip, 0))
+	}
+	want, have := families(pods), families(is)
+	switch node := h.Is(v1alpha1.RoleMaster) || h.Is(v1alpha1.RoleWorker); {
+	case len(pods) == 1 && have != want:
+		k.fail(path, h.InternalAddress, "must be one %s address, as podCIDR %s is of that family", want, pods[0])
+	case node && have != want:
+		k.fail(path, h.InternalAddress, "must be an address of each family of podCIDR, in its order: %s", want)
+	case !strings.HasPrefix(want, have):
+		k.fail(path, h.InternalAddress, "must begin with an %s address, as podCIDR does", family(pods[0].Addr()))
+	}
+}
+
+// families are those of networks, in order: "IPv4,IPv6".
+func families(all []netip.Prefix) string {
+	var names []string
+	for _, p := range all {
+		names = append(names, family(p.Addr()))
+	}
+	return strings.Join(names, ",")
+}
+
+func family(ip netip.Addr) string {
+	if ip.Is4() {
+		return "IPv4"
+	}
+	return "IPv6"
+}
+
+// checkNodeNetworks checks that every node gets its share of a network of the pods
 // and that its pods fit in it.
 func (k *checker) checkNodeNetworks(pods netip.Prefix) {
-	const path = "spec.kubernetes.nodeCidrMaskSize"
-	size := k.Kubernetes.NodeCIDRMaskSize
+	path, size, most := "spec.kubernetes.nodeCidrMaskSize", k.Kubernetes.NodeCIDRMaskSize, 30
+	if !pods.Addr().Is4() {
+		path, size, most = "spec.kubernetes.nodeCidrMaskSizeIPv6", k.Kubernetes.NodeCIDRMaskSizeIPv6, 120
+	}
 	bits := size - pods.Bits()
 	if bits < 0 || bits > 16 { // kube-controller-manager's limit
-		k.fail(path, size, "must be between %d and %d with podCIDR %s", pods.Bits(), min(pods.Bits()+16, 30), pods)
+		k.fail(path, size, "must be between %d and %d with podCIDR %s", pods.Bits(), min(pods.Bits()+16, most), pods)
 		return
 	}
 	if n := len(k.Hosts); n > 1<<bits {
 		k.fail(path, size, "podCIDR %s holds networks for %d nodes, there are %d hosts", pods, 1<<bits, n)
 	}
-	if room := 1<<(32-size) - 2; room < k.Kubernetes.MaxPods {
+	if room := 1<<min(pods.Addr().BitLen()-size, 31) - 2; room < k.Kubernetes.MaxPods {
 		k.warn(path, size, "holds %d pods, less than maxPods %d", room, k.Kubernetes.MaxPods)
 	}
 }
@@ -120,8 +201,9 @@ func (k *checker) checkDNS() {
 		}
 	}
 	if ip := k.DNS.NodeLocalDNS.IP; ip != "" {
-		if a, err := netip.ParseAddr(ip); err != nil || !a.Is4() || !a.IsLinkLocalUnicast() || ip == "169.254.169.254" { // which clouds have for metadata
-			k.fail("spec.dns.nodeLocalDNS.ip", ip, "must be a free link-local IPv4 address like 169.254.25.10")
+		a, err := netip.ParseAddr(ip)
+		if ok := a.Is4() && a.IsLinkLocalUnicast() || a.Is6() && a.IsPrivate() && a.String() == ip; err != nil || !ok || ip == "169.254.169.254" { // which clouds have for metadata
+			k.fail("spec.dns.nodeLocalDNS.ip", ip, "must be a free address: link-local like 169.254.25.10, or of fd00::/8 like %s", cacheIPv6)
 		}
 	}
 }
@@ -161,12 +243,12 @@ func (k *checker) checkLoadBalancer() {
 		if lb.Domain == h.Name {
 			k.fail(path+".domain", lb.Domain, "is the name of a host (%s)", hostPath(i))
 		}
-		if lb.VIP != "" && (lb.VIP == h.Address || lb.VIP == h.InternalAddress) {
+		if lb.VIP != "" && (lb.VIP == h.Address || slices.Contains(h.IPs(), lb.VIP)) {
 			k.fail(path+".vip", lb.VIP, "is the address of %s (%s); it must be a free one", h.Name, hostPath(i))
 		}
 	}
-	if ip, err := netip.ParseAddr(lb.VIP); lb.VIP != "" && (err != nil || !ip.Is4()) {
-		k.fail(path+".vip", lb.VIP, "must be an IPv4 address")
+	if lb.VIP != "" {
+		k.IP(path+".vip", lb.VIP)
 	}
 	k.checkBalancerSections(enabled)
 	k.checkBalancerHosts(enabled && lb.Mode == v1alpha1.BalancerExternal && lb.External.Type != v1alpha1.ExternalOwn)

@@ -14,7 +14,7 @@ func (k *checker) checkTime() {
 	servers := k.System.NTPServers
 	for i, s := range servers {
 		at := fmt.Sprintf("spec.system.ntpServers[%d]", i)
-		ours := slices.ContainsFunc(k.Hosts, func(h v1alpha1.Host) bool { return s == h.Name || s == h.Address || s == h.InternalAddress })
+		ours := slices.ContainsFunc(k.Hosts, func(h v1alpha1.Host) bool { return s == h.Name || s == h.Address || slices.Contains(h.IPs(), s) })
 		switch {
 		case s == "":
 			k.fail(at, s, "must be an IP address or a DNS name")

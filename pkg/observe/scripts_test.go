@@ -44,7 +44,7 @@ func apiServer(t *testing.T, args ...string) {
 const ipProgram = `#!/bin/sh
 case "$*" in
 "-o addr show dev lo label lo:kubexm") echo '1: lo    inet 10.0.0.91/32 scope global lo:kubexm\       valid_lft forever preferred_lft forever' ;;
-"route show proto 157") echo '10.0.0.92 via 10.0.0.12 dev eth0 src 10.0.0.91' ;;
+"-4 route show proto 157") echo '10.0.0.92 via 10.0.0.12 dev eth0 src 10.0.0.91' ;;
 *) exit 1 ;;
 esac
 `
@@ -100,7 +100,7 @@ server 10.0.0.11:6443
 		} {
 			put(p, text, 0o644)
 		}
-		out, err := r.Sh(t.Context(), runner.Inputs("S", runner.StateDir, "NAME", "lb.kubexm.local", "LABEL", runner.FormerLabel, "PROTOCOL", runner.FormerRoutes, "FILES", "/etc/proxy.conf /etc/none.conf")+string(text))
+		out, err := r.Sh(t.Context(), runner.Inputs("S", runner.StateDir, "NAME", "lb.kubexm.local", "PROTOCOL", runner.FormerRoutes, "FILES", "/etc/proxy.conf /etc/none.conf")+"former() { "+runner.FormerMark.List()+"; }\n"+string(text))
 		if err != nil {
 			t.Fatal(err)
 		}

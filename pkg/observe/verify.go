@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -203,8 +204,11 @@ func (v *verification) calling(where string, found, wanted []string) Check {
 // hostAt is the host to which a URL, or an address with or without a port, leads; that itself where there is none.
 func (v *verification) hostAt(url string) string {
 	address := strings.TrimPrefix(url, "https://")
+	if ip, _, err := net.SplitHostPort(address); err == nil {
+		address = ip
+	}
 	for _, h := range v.All() {
-		if rest, is := strings.CutPrefix(address, v.IP(h)); is && (rest == "" || rest[0] == ':') {
+		if v.IP(h) == address {
 			return h
 		}
 	}

@@ -205,10 +205,7 @@ func nodes(v *verification) (rows []Check) {
 		node, joined := v.is.Nodes[h]
 		row := same(h, "no node", v.IP(h))
 		if joined {
-			row = lists(h, node.Addresses, []string{v.IP(h)})
-			if slices.Contains(node.Addresses, v.IP(h)) { // it may have others, of another family
-				row.Result = OK
-			}
+			row = lists(h, node.Addresses, v.Host(h).IPs())
 		}
 		s, spoke := v.said[h]
 		switch {

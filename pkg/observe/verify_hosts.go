@@ -36,8 +36,8 @@ func (v *verification) hear(ctx context.Context, r *runner.Runner) {
 	defer cancel()
 	domain := v.Spec.LoadBalancer.Domain
 	files := []string{plugin.ProxyOf(v.Spec).Config, plugin.VIPOf(v.Spec).Config}
-	inputs := runner.Inputs("S", runner.StateDir, "NAME", domain, "LABEL", runner.FormerLabel, "PROTOCOL", runner.FormerRoutes, "FILES", strings.Join(files, " "))
-	out, err := r.Sh(ctx, inputs+runner.Script(scripts, "names"))
+	inputs := runner.Inputs("S", runner.StateDir, "NAME", domain, "PROTOCOL", runner.FormerRoutes, "FILES", strings.Join(files, " "))
+	out, err := r.Sh(ctx, inputs+"former() { "+runner.FormerMark.List()+"; }\n"+runner.Script(scripts, "names"))
 	sections := map[string]string{}
 	for section := range strings.SplitSeq("\n"+out, "\n@") {
 		name, text, _ := strings.Cut(section, "\n")
@@ -102,7 +102,7 @@ func etcdServers(v *verification) []Check {
 
 // Where load balancers name masters, and each other.
 var (
-	backEnd   = regexp.MustCompile(`(?m)^[ \t]*server[ \t].*?([0-9]+(?:\.[0-9]+){3}:[0-9]+)`)
+	backEnd   = regexp.MustCompile(`(?m)^[ \t]*server[ \t].*?([0-9]+(?:\.[0-9]+){3}:[0-9]+|\[[0-9a-f:]+\]:[0-9]+)`)
 	peerBlock = regexp.MustCompile(`unicast_peer\s*\{([^}]*)\}`)
 )
 
@@ -150,7 +150,9 @@ func peers(v *verification) []Check {
 func hostNames(v *verification) []Check {
 	var wanted []string
 	for _, h := range v.All() {
-		wanted = append(wanted, h+" "+v.IP(h))
+		for _, ip := range v.Host(h).IPs() {
+			wanted = append(wanted, h+" "+ip)
+		}
 	}
 	if registry := v.RegistryHost(); registry != "" {
 		wanted = append(wanted, v.RegistryDomain()+" "+v.IP(registry))

@@ -65,7 +65,11 @@ var calico = Network{
 func checkCalico(s *v1alpha1.Spec, k Checker) {
 	const path = "spec.network.calico"
 	c := s.Network.Calico
-	if pods, err := netip.ParsePrefix(s.Network.PodCIDR); err == nil { // that it is none is said elsewhere
+	for _, cidr := range s.Network.PodCIDRs() {
+		pods, err := netip.ParsePrefix(cidr)
+		if err != nil || !pods.Addr().Is4() { // what is none is said elsewhere
+			continue
+		}
 		if more := c.BlockSize - pods.Bits(); more < 0 || more < 31 && 1<<more < len(s.Hosts) {
 			k.Fail(path+".blockSize", c.BlockSize, "podCIDR has fewer blocks of this size than there are hosts")
 		}

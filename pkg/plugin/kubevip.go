@@ -3,6 +3,7 @@ package plugin
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
 )
@@ -30,6 +31,9 @@ func checkKubeVIP(s *v1alpha1.Spec, k Checker) {
 	v := s.LoadBalancer.KubeVIP
 	if v.Mode == "bgp" && (v.ASN == 0 || len(v.Peers) == 0) {
 		k.Fail(path, "", "mode bgp needs asn and peers")
+	}
+	if v.Mode == "bgp" && strings.Contains(s.LoadBalancer.VIP, ":") {
+		k.Fail(path+".mode", v.Mode, "is for IPv4: a speaker of BGP is known by an IPv4 address")
 	}
 	k.Interface(path+".interface", v.Interface)
 	for i, p := range v.Peers {

@@ -49,8 +49,7 @@ func productUUID(_ *v1alpha1.Host, f *runner.Facts) string {
 // have made-up ones. Containers may share their machine's (ipvlan).
 func mac(h *v1alpha1.Host, f *runner.Facts) string {
 	for _, i := range f.Interfaces {
-		own := slices.ContainsFunc(i.Addresses, func(a string) bool { return strings.HasPrefix(a, h.InternalAddress+"/") })
-		if own && f.Container == "" && strings.Trim(i.MAC, "0:") != "" {
+		if i.Has(h.IP()) && f.Container == "" && strings.Trim(i.MAC, "0:") != "" {
 			return i.MAC
 		}
 	}

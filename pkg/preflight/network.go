@@ -31,15 +31,33 @@ func Forwards(c *cluster.Cluster, host string) bool {
 const Etcd = "external-etcd"
 
 var networkChecks = []check{
+	{"addresses", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+		if f.Env["cluster"] != "" || !h.Is(v1alpha1.RoleEtcd) && !c.IsNode(h.Name) {
+			return Finding{} // it works somehow, or nothing listens at that address alone
+		}
+		var lacks []string
+		for _, ip := range h.IPs() {
+			if !f.HasAddress(ip) {
+				lacks = append(lacks, ip)
+			}
+		}
+		if lacks == nil {
+			return Finding{}
+		}
+		return Finding{
+			Found: "no network interface has " + strings.Join(lacks, ", "), Needed: "the addresses at which other hosts reach it",
+			Fix: "give those that it has (ip addr) as spec.hosts[].internalAddress, or add these to an interface",
+		}
+	}},
 	{"vip", func(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
 		vip := c.Spec.LoadBalancer.VIP
 		if sharesVIP(c, h) && !slices.ContainsFunc(f.Interfaces, func(i runner.Interface) bool {
 			return slices.ContainsFunc(i.Addresses, func(a string) bool {
-				return addr(a) == h.InternalAddress && prefix(a).Contains(netip.MustParseAddr(vip))
+				return addr(a) == h.IP() && prefix(a).Contains(netip.MustParseAddr(vip))
 			})
 		}) {
 			return Finding{
-				Found: fmt.Sprintf("%s is not in the subnet of %s", vip, h.InternalAddress), Needed: "a virtual address that the host's network delivers to it",
+				Found: fmt.Sprintf("%s is not in the subnet of %s", vip, h.IP()), Needed: "a virtual address that the host's network delivers to it",
 				Fix: "choose a free address of that subnet for spec.loadBalancer.vip",
 			}
 		}
@@ -125,7 +143,7 @@ var networkChecks = []check{
 		var taken, wide []string
 		for _, r := range f.Routes {
 			to := prefix(r.To)
-			for _, own := range []string{c.Spec.Network.PodCIDR, c.Spec.Network.ServiceCIDR} {
+			for _, own := range ownNetworks(c) {
 				text := fmt.Sprintf("route to %s (%s) overlaps %s", r.To, r.Dev, own)
 				switch {
 				case to.Bits() <= 1 || !to.Overlaps(prefix(own)): // the default route, in two halves too, is for all else
@@ -148,7 +166,7 @@ var networkChecks = []check{
 		if !f.Proxied {
 			return Finding{}
 		}
-		direct := append([]string{c.Spec.Network.PodCIDR, c.Spec.Network.ServiceCIDR}, internalAddresses(c)...)
+		direct := append(ownNetworks(c), internalAddresses(c)...)
 		if h.Is(v1alpha1.RoleMaster) {
 			direct = append(direct, etcdAddresses(c)...)
 		}
@@ -220,10 +238,15 @@ func bypassed(noProxy string, to netip.Prefix) bool {
 	})
 }
 
+// ownNetworks are those of pods and services.
+func ownNetworks(c *cluster.Cluster) []string {
+	return slices.Concat(c.Spec.Network.PodCIDRs(), c.Spec.Network.ServiceCIDRs())
+}
+
 func internalAddresses(c *cluster.Cluster) []string {
 	var all []string
 	for i := range c.Spec.Hosts {
-		all = append(all, c.Spec.Hosts[i].InternalAddress)
+		all = append(all, c.Spec.Hosts[i].IPs()...)
 	}
 	return all
 }

@@ -93,6 +93,7 @@ var unfit = map[string]func(*runner.Facts){
 	"no time service":        func(f *runner.Facts) { f.TimeServices = nil },
 	"SELinux":                func(f *runner.Facts) { f.Enforcing = true },
 	"firewalls":              func(f *runner.Facts) { f.Firewalls = []string{"firewalld", "ufw"} },
+	"no such address":        func(f *runner.Facts) { f.Interfaces[0].Addresses = []string{"10.0.0.77/24"} },
 	"no name server":         func(f *runner.Facts) { f.NameServers = nil },
 	"name server of its own": func(f *runner.Facts) { f.NameServers = []string{"127.0.0.1", "::1"} },
 	"systemd-resolved": func(f *runner.Facts) {

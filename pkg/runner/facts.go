@@ -37,7 +37,7 @@ type Facts struct {
 	Interfaces     []Interface       `json:"interfaces"`
 	Former         []string          `json:"former,omitempty"`       // addresses that it had before, and has again while the cluster gets used to others
 	FormerRoutes   bool              `json:"formerRoutes,omitempty"` // it has routes to such addresses of other hosts
-	Routes         []Route           `json:"routes"`                 // of IPv4, in the main table
+	Routes         []Route           `json:"routes"`                 // in the main tables
 	NameServers    []string          `json:"nameServers"`            // in /etc/resolv.conf
 	Resolves       []string          `json:"resolves"`               // addresses that the host's own name leads to, there
 	Proxied        bool              `json:"proxied"`                // commands get a proxy in their environment; where it is may be a secret
@@ -141,6 +141,7 @@ type Interface struct {
 	Name      string   `json:"name"`
 	MAC       string   `json:"mac"`
 	Addresses []string `json:"addresses"`
+	Learns    bool     `json:"learns,omitempty"` // the kernel takes routes of IPv6 from router advertisements
 }
 
 // Route is a way that packets take: to a network in CIDR form, an address, or "default".
@@ -279,7 +280,7 @@ func (f *Facts) address(l string) {
 	if len(w) < 4 || w[2] != "inet" && w[2] != "inet6" {
 		return
 	}
-	if slices.ContainsFunc(w, func(s string) bool { return strings.HasPrefix(s, FormerLabel) }) {
+	if FormerMark.on(w) {
 		ip, _, _ := strings.Cut(w[3], "/")
 		f.Former = append(f.Former, ip)
 		return
@@ -299,17 +300,16 @@ func (r *Runner) ForgetFacts() { r.memo.Delete("facts") }
 
 // HasAddress reports whether a card of the host has an address.
 func (f *Facts) HasAddress(ip string) bool {
-	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool {
-		return slices.ContainsFunc(i.Addresses, func(a string) bool { return strings.HasPrefix(a, ip+"/") })
-	})
+	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool { return i.Has(ip) })
 }
 
-// FormerLabel marks the addresses of Facts.Former, and FormerRoutes is the protocol of the routes to those of others. CacheLabel marks that of the DNS cache.
-const (
-	CacheLabel   = "lo:dnscache"
-	FormerLabel  = "lo:kubexm"
-	FormerRoutes = "157"
-)
+// Has reports whether it has an address.
+func (i Interface) Has(ip string) bool {
+	return slices.ContainsFunc(i.Addresses, func(a string) bool { return strings.HasPrefix(a, ip+"/") })
+}
+
+// FormerRoutes is the protocol of the routes to the former addresses of other hosts.
+const FormerRoutes = "157"
 
 // HostsBegin and HostsEnd are the lines around what kubexm writes into /etc/hosts.
 const (
@@ -366,9 +366,16 @@ func (f *Facts) network(sec map[string][]string) {
 			}
 		}
 	}
+	for _, l := range sec["learns"] {
+		for i := range f.Interfaces {
+			if n := &f.Interfaces[i]; n.Name == field(l, 0) {
+				n.Learns = field(l, 1) != "0"
+			}
+		}
+	}
 	for _, l := range sec["routes"] { // "10.0.0.0/24 via 10.0.0.1 dev eth0", "blackhole 10.1.0.0/16"
 		w := strings.Fields(l)
-		if w[0] != "default" && strings.Trim(w[0], "0123456789./") != "" && len(w) > 1 {
+		if w[0] != "default" && strings.Trim(w[0], "0123456789abcdef:./") != "" && len(w) > 1 {
 			w = w[1:] // the type of the route
 		}
 		if i := slices.Index(w, "proto"); i > 0 && i+1 < len(w) && w[i+1] == FormerRoutes {

@@ -19,6 +19,15 @@ type Modules struct {
 
 func (m Modules) String() string { return "kernel modules" }
 
+// keys are the parameters in the order in which they are set.
+func (s Sysctl) keys() []string {
+	keys := slices.Sorted(maps.Keys(s.Values))
+	if i := slices.Index(keys, s.Last); i >= 0 {
+		keys = append(slices.Delete(keys, i, i+1), s.Last)
+	}
+	return keys
+}
+
 // Writes is the file that systemd reads at boot.
 func (m Modules) Writes() ([]File, error) {
 	return []File{{Path: m.Path, Content: Content(strings.Join(m.Names, "\n") + "\n"), Mode: 0o644}}, nil
@@ -78,6 +87,7 @@ type Sysctl struct {
 	Path     string            // sysctl.d(5) file
 	Values   map[string]string // "net.ipv4.ip_forward": "1"
 	Optional []string          `json:",omitempty"` // those of them that are left out where the kernel does not have them: a container has not all
+	Last     string            `json:",omitempty"` // the one of them that is set after the others
 	Files    []File            `json:",omitempty"` // further small files that go with it
 }
 
@@ -86,7 +96,7 @@ func (s Sysctl) String() string { return "kernel parameters" }
 // Writes is the file that systemd reads at boot, and what goes with it.
 func (s Sysctl) Writes() ([]File, error) {
 	var conf strings.Builder
-	for _, k := range slices.Sorted(maps.Keys(s.Values)) {
+	for _, k := range s.keys() {
 		mark := ""
 		if slices.Contains(s.Optional, k) {
 			mark = "-"
@@ -100,7 +110,7 @@ func (s Sysctl) Writes() ([]File, error) {
 func (s Sysctl) Owns() ([]string, error) {
 	files, err := s.Writes()
 	keys := pathsOf(files)
-	for _, k := range slices.Sorted(maps.Keys(s.Values)) {
+	for _, k := range s.keys() {
 		keys = append(keys, "sysctl "+strings.TrimPrefix(sysctlPath(k), "/proc/sys/"))
 	}
 	return keys, err
@@ -108,7 +118,7 @@ func (s Sysctl) Owns() ([]string, error) {
 
 // Precheck reads the file and the running values.
 func (s Sysctl) Precheck(ctx context.Context, r *runner.Runner) (*Change, error) {
-	keys := slices.Sorted(maps.Keys(s.Values))
+	keys := s.keys()
 	var read strings.Builder
 	for _, k := range keys {
 		fmt.Fprintf(&read, "cat %s 2>/dev/null || echo; ", runner.Quote(sysctlPath(k)))
@@ -133,8 +143,8 @@ func (s Sysctl) Precheck(ctx context.Context, r *runner.Runner) (*Change, error)
 		p := sysctlPath(k)
 		fmt.Fprintf(&text, "%s: %q -> %q\n", k, was, s.Values[k])
 		fmt.Fprintf(&notes, "note %s\n", runner.Quote("sysctl "+strings.TrimPrefix(p, "/proc/sys/")+" "+was))
-		fmt.Fprintf(&set, "echo %s >%s\n", runner.Quote(s.Values[k]), p)
-		fmt.Fprintf(&unset, "echo %s >%s\n", runner.Quote(was), p)
+		fmt.Fprintf(&set, "echo %s >%s\n", runner.Quote(s.Values[k]), runner.Quote(p))
+		fmt.Fprintf(&unset, "echo %s >%s\n", runner.Quote(was), runner.Quote(p))
 	}
 	if file.put == nil && text.Len() == 0 {
 		return nil, nil
@@ -155,6 +165,10 @@ func (s Sysctl) Precheck(ctx context.Context, r *runner.Runner) (*Change, error)
 	return c, nil
 }
 
+// sysctlPath is where the kernel has a parameter. One with slashes between its parts may have dots in them, as interfaces of VLANs have (sysctl.d(5)).
 func sysctlPath(key string) string {
+	if strings.Contains(key, "/") {
+		return "/proc/sys/" + key
+	}
 	return "/proc/sys/" + strings.ReplaceAll(key, ".", "/")
 }

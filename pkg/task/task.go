@@ -36,7 +36,7 @@ func Prepare(c *cluster.Cluster, hosts []string) plan.Task {
 			[]step.Step{host.Packages(c, h)}, host.Zone(c), host.Clock(c, h),
 		)
 		if c.IsNode(h) { // else a load balancer, or a member of etcd
-			all = append(all, host.Modules(c), host.Sysctl(c))
+			all = append(all, host.Modules(c), host.Sysctl(c, h))
 		}
 		if c.Host(h).Is(v1alpha1.RoleMaster) {
 			all = append(all, host.Kubectl())
@@ -444,7 +444,7 @@ func LocalProxy(c *cluster.Cluster, hosts []string) plan.Task {
 // LoadBalancers runs the load balancers in front of the masters.
 func LoadBalancers(c *cluster.Cluster, hosts []string) plan.Task {
 	return on("proxy", hosts, func(h string) []step.Step {
-		return slices.Concat([]step.Step{loadbalancer.Packages(c, h)}, listening(c, h, loadbalancer.Service(c, h, "*")), []step.Step{vips[plugin.VIPOf(c.Spec).Name].run(c, h)})
+		return slices.Concat([]step.Step{loadbalancer.Packages(c, h)}, listening(c, h, loadbalancer.Service(c, h, loadbalancer.Everywhere(c))), []step.Step{vips[plugin.VIPOf(c.Spec).Name].run(c, h)})
 	})
 }
 

@@ -29,12 +29,12 @@ var data = map[string][]any{
 	"containerd/config-v3": {containerd{"/data/containerd", "registry.k8s.io/pause:3.10", false}},
 	"containerd/hosts":     {hosts},
 	"coredns/corefile": {
-		corefile{"cluster.local", "", "", []string{"/etc/resolv.conf"}, nil},
-		corefile{"k8s.example", "", "", []string{"192.0.2.53", "192.0.2.54"}, []zone{{[]string{"corp.example", "example.net"}, []string{"192.0.2.1"}, 5}}},
+		corefile{"cluster.local", "", "", "", []string{"/etc/resolv.conf"}, nil},
+		corefile{"k8s.example", "", "", "", []string{"192.0.2.53", "192.0.2.54"}, []zone{{[]string{"corp.example", "example.net"}, []string{"192.0.2.1"}, 5}}},
 	},
 	"coredns/cachefile": {
-		corefile{"cluster.local", "169.254.25.10", "10.233.0.10", []string{"/etc/resolv.conf"}, nil},
-		corefile{"k8s.example", "169.254.25.10", "10.233.0.10", []string{"192.0.2.53", "192.0.2.54"}, []zone{{[]string{"corp.example", "example.net"}, []string{"192.0.2.1"}, 5}}},
+		corefile{"cluster.local", "169.254.25.10", "169.254.25.10:9254", "10.233.0.10", []string{"/etc/resolv.conf"}, nil},
+		corefile{"k8s.example", "fd69:254:25::10", "[fd69:254:25::10]:9254", "fd00:10:233::a", []string{"192.0.2.53", "192.0.2.54"}, []zone{{[]string{"corp.example", "example.net"}, []string{"192.0.2.1"}, 5}}},
 	},
 	"coredns/cache": {map[string]string{"Corefile": ".:53 {\n    errors\n}", "IP": "169.254.25.10", "Image": "registry.k8s.io/coredns/coredns:v1.14.6", "Digest": "0123456789abcdef"}},
 	"coredns/coredns": {struct {
@@ -51,13 +51,13 @@ var data = map[string][]any{
 	"kubernetes/kube-proxy": {map[string]string{
 		"Config": "kind: KubeProxyConfiguration\nmode: nftables", "Server": "https://lb.kubexm.local:6443", "Image": "registry.k8s.io/kube-proxy:v1.37.1", "Digest": "0123456789abcdef",
 	}},
-	"flannel/flannel":      {flannel{"10.233.64.0/18", "vxlan", "ghcr.io/flannel-io/flannel:v0.28.9", "ghcr.io/flannel-io/flannel-cni-plugin:v1.9.1-flannel3", "0123456789abcdef", true, "lb.kubexm.local", 6443}},
-	"calico/calico":        {calico("vxlan", 0), calico("bird", 3)},
+	"flannel/flannel":      {flannel("10.233.64.0/18", ""), flannel("10.233.64.0/18", "fd00:10:233:40::/58"), flannel("", "fd00:10:233:40::/58")},
+	"calico/calico":        {calico("10.233.64.0/18", "", "vxlan", 0), calico("10.233.64.0/18", "fd00:10:233:40::/58", "bird", 3), calico("", "fd00:10:233:40::/58", "vxlan", 0)},
 	"localpath/local-path": {map[string]any{"Image": "docker.io/rancher/local-path-provisioner:v0.0.30", "Helper": "docker.io/library/busybox:1.37.0", "Path": "/srv", "Default": true}},
 	"loadbalancer/haproxy": {proxied},
 	"loadbalancer/nginx":   {proxied},
 	"loadbalancer/keepalived": {map[string]any{
-		"Name": "lb1", "Interface": "eth0", "IP": "10.0.0.21", "VIP": "10.0.0.100", "Port": 6443, "RouterID": 100, "Priority": 150,
+		"Name": "lb1", "Interface": "eth0", "IP": "10.0.0.21", "VIP": "10.0.0.100", "Port": 6443, "RouterID": 100, "Priority": 150, "IPv6": false,
 		"Peers": []string{"10.0.0.22"},
 	}},
 	"loadbalancer/proxy-pod": {map[string]any{
@@ -108,33 +108,33 @@ type containerd struct {
 }
 
 type corefile struct {
-	Domain, IP, ClusterIP string
-	Upstream              []string
-	Zones                 []zone
+	Domain, IP, Health, ClusterIP string
+	Upstream                      []string
+	Zones                         []zone
 }
 
-type flannel struct {
-	PodCIDR, Backend, Image, CNIImage, Digest string
-	NFTables                                  bool
-	APIHost                                   string
-	APIPort                                   int
-}
-
-func calico(backend string, typha int) map[string]any {
+func flannel(v4, v6 string) map[string]any {
 	return map[string]any{
-		"PodCIDR": "10.233.64.0/18", "BlockSize": 26, "VXLAN": "CrossSubnet", "IPIP": "Never", "Backend": backend, "Felix": `{"xdpEnabled":false}`, "MTU": 0, "Typha": typha,
+		"PodCIDR": v4, "PodCIDRv6": v6, "IPv6": v4 == "", "Backend": "vxlan", "Image": "ghcr.io/flannel-io/flannel:v0.28.9", "CNIImage": "ghcr.io/flannel-io/flannel-cni-plugin:v1.9.1-flannel3",
+		"Digest": "0123456789abcdef", "NFTables": true, "APIHost": "lb.kubexm.local", "APIPort": 6443,
+	}
+}
+
+func calico(v4, v6, backend string, typha int) map[string]any {
+	return map[string]any{
+		"PodCIDR": v4, "PodCIDRv6": v6, "BlockSize": 26, "VXLAN": "CrossSubnet", "IPIP": "Never", "Backend": backend, "Felix": `{"xdpEnabled":false}`, "MTU": 0, "Typha": typha,
 		"Node": "docker.io/calico/node:v3.28.5", "CNI": "docker.io/calico/cni:v3.28.5", "Controllers": "docker.io/calico/kube-controllers:v3.28.5",
 		"TyphaImage": "docker.io/calico/typha:v3.28.5", "APIHost": "lb.kubexm.local", "APIPort": 6443, "Accounts": []string{"calico-node"},
 	}
 }
 
 var proxied = map[string]any{
-	"Bind": "*", "Port": 6443, "Connections": 20000, "Interval": 1, "Masters": []map[string]string{{"Name": "node1", "IP": "10.0.0.11"}, {"Name": "node2", "IP": "10.0.0.12"}},
+	"Bind": "*", "Port": 6443, "Connections": 20000, "Interval": 1, "Masters": []map[string]string{{"Name": "node1", "Address": "10.0.0.11:6443"}, {"Name": "node2", "Address": "[fd00::12]:6443"}},
 }
 
 func vip(mode string) map[string]any {
 	return map[string]any{
-		"Kubeconfig": "0123456789abcdef", "Image": "kube-vip:v1", "VIP": "10.0.0.100", "Interface": "eth0", "Mode": mode, "IP": "10.0.0.11", "Port": 6443,
+		"Kubeconfig": "0123456789abcdef", "Image": "kube-vip:v1", "VIP": "10.0.0.100", "Interface": "eth0", "Mode": mode, "IP": "10.0.0.11", "Subnet": 32, "Port": 6443,
 		"ASN": 64512, "Peers": "10.0.0.1:64513::false", "HoldTime": "30",
 	}
 }

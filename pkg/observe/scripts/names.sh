@@ -1,6 +1,7 @@
 # shellcheck shell=sh
 # Prints, in sections, where a host names other hosts; nothing of that is secret. Inputs: S, kubexm's directory on the host; NAME of
-# the API server's endpoint; LABEL and PROTOCOL of former addresses and the routes to them; FILES of load balancers.
+# the API server's endpoint; PROTOCOL of routes to former addresses; FILES of load balancers; and a
+# function former, which shows the addresses themselves.
 export LC_ALL=C
 s() { printf '\n@%s\n' "$1"; }
 s hostname; cat /proc/sys/kernel/hostname
@@ -19,7 +20,7 @@ for p in /proc/[0-9]*; do
 	fi
 done 2>/dev/null
 s former
-ip -o addr show dev lo label "$LABEL" 2>/dev/null | while read -r _ _ _ address _; do echo "${address%/*}"; done
-ip route show proto "$PROTOCOL" 2>/dev/null | while read -r to _; do echo "route to ${to%/32}"; done
+former 2>/dev/null | while read -r _ _ _ address _; do echo "${address%/*}"; done
+for f in -4 -6; do ip $f route show proto "$PROTOCOL"; done 2>/dev/null | while read -r to _; do echo "route to ${to%/32}"; done
 for f in $FILES; do s "$f"; cat "$f" 2>/dev/null; done
 s end

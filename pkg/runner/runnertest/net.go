@@ -15,6 +15,8 @@ import (
 
 func ip(c *Call) int {
 	switch strings.Join(c.Args[1:], " ") {
+	case "-6 route show":
+		return 0
 	case "-4 route show":
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -66,13 +68,25 @@ func (c *Call) former() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	words := c.Args[1:]
+	six := words[0] == "-6"
+	if six || words[0] == "-4" {
+		words = words[1:]
+	}
 	last := len(words) - 1
 	label := words[last]
 	switch line := strings.Join(words, " "); {
-	case strings.HasPrefix(line, "addr replace ") && last == 6:
+	case strings.HasPrefix(line, "addr replace ") && last >= 6:
 		c.addrs[label] = words[2]
-		if label == runner.FormerLabel {
+		if label == runner.FormerMark.Label || label == runner.FormerMark.Metric {
 			c.log = append(c.log, "former address "+words[2])
+		}
+	case strings.HasPrefix(line, "addr del ") && last == 4:
+		maps.DeleteFunc(c.addrs, func(_, at string) bool { return at == words[2] })
+	case line == "-o -6 addr show dev lo":
+		for _, metric := range []string{runner.CacheMark.Metric, runner.FormerMark.Metric} {
+			if at, ok := c.addrs[metric]; ok {
+				c.Printf("1: lo    inet6 %s metric %s scope global nodad \\       valid_lft forever preferred_lft forever\n", at, metric)
+			}
 		}
 	case strings.HasPrefix(line, "addr flush dev lo label "):
 		delete(c.addrs, label)
@@ -80,14 +94,14 @@ func (c *Call) former() int {
 		if at, ok := c.addrs[label]; ok {
 			c.Printf("1: lo    inet %s scope global %s\n", at, label)
 		}
-	case strings.HasPrefix(line, "-o -4 route get "):
+	case strings.HasPrefix(line, "-o -4 route get "), strings.HasPrefix(line, "-o -6 route get "):
 		c.Printf("%s dev eth0 src %s uid 0\n", label, c.addrs["eth0"])
 	case strings.HasPrefix(line, "route replace "):
 		c.routes[words[2]] = words[slices.Index(words, "proto")+1]
 		c.log = append(c.log, "route to "+words[2])
 	case strings.HasPrefix(line, "route show proto "):
 		for _, to := range sorted(c.routes) {
-			if c.routes[to] == label {
+			if c.routes[to] == label && strings.Contains(to, ":") == six {
 				c.Printf("%s proto %s\n", to, label)
 			}
 		}
@@ -104,7 +118,7 @@ func (c *Call) former() int {
 			}
 		}
 	case strings.HasPrefix(line, "route flush proto "):
-		maps.DeleteFunc(c.routes, func(_, proto string) bool { return proto == label })
+		maps.DeleteFunc(c.routes, func(to, proto string) bool { return proto == label && strings.Contains(to, ":") == six })
 	default:
 		c.mu.Unlock()
 		defer c.mu.Lock()
@@ -124,8 +138,26 @@ func (c *Call) addresses(only string) {
 		}
 		if only == "" || ip.String() == only {
 			card, _, _ := strings.Cut(name, ":")
+			if name == runner.CacheMark.Metric || name == runner.FormerMark.Metric {
+				c.Printf("1: lo    inet6 %s metric %s scope global nodad \\       valid_lft forever preferred_lft forever\n", c.addrs[name], name)
+				continue
+			}
 			c.Printf("%d: %s    %s %s scope global %s\\       valid_lft forever preferred_lft forever\n", i+2, card, family, c.addrs[name], name)
 		}
+	}
+}
+
+// SetIPs gives its card addresses, of IPv4 and IPv6.
+func (h *Host) SetIPs(ips ...string) {
+	for _, ip := range ips {
+		name, bits := "eth0", "/24"
+		if strings.Contains(ip, ":") {
+			bits = "/64"
+			if len(ips) > 1 {
+				name = "eth0:6"
+			}
+		}
+		h.SetAddr(name, ip+bits)
 	}
 }
 
@@ -137,6 +169,9 @@ func (h *Host) SetAddr(name, cidr string) {
 		delete(h.addrs, name)
 	}
 	h.mu.Unlock()
+	if strings.Contains(name, ":") {
+		return // a second one of an interface
+	}
 	if cidr == "" {
 		h.fs.drop("/sys/class/net/" + name)
 	} else {
@@ -293,7 +328,7 @@ func bash(c *Call) int {
 
 // getent looks up addresses of names in /etc/hosts.
 func getent(c *Call) int {
-	if len(c.Args) != 3 || c.Args[1] != "ahostsv4" {
+	if len(c.Args) != 3 || c.Args[1] != "ahosts" {
 		return c.Unknown()
 	}
 	hosts, _ := c.Get("/etc/hosts")

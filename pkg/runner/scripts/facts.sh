@@ -24,9 +24,10 @@ for p in "$@" $BASE; do
 done
 s addresses; ip -o addr show 2>/dev/null
 s macs; for i in /sys/class/net/*; do if read -r mac <"$i/address"; then echo "${i##*/} $mac"; fi; done 2>/dev/null
-s routes; ip -4 route show 2>/dev/null
+s learns; for i in /proc/sys/net/ipv6/conf/*; do if read -r a <"$i/accept_ra"; then echo "${i##*/} $a"; fi; done 2>/dev/null
+s routes; ip -4 route show 2>/dev/null; ip -6 route show 2>/dev/null
 s nameservers; grep -s '^nameserver' /etc/resolv.conf
-s resolves; timeout 1 getent ahostsv4 "$(cat /proc/sys/kernel/hostname)" 2>/dev/null
+s resolves; timeout 1 getent ahosts "$(cat /proc/sys/kernel/hostname)" 2>/dev/null
 s proxy
 if [ -n "${HTTP_PROXY:-}${http_proxy:-}${HTTPS_PROXY:-}${https_proxy:-}" ]; then echo set=yes; fi
 echo "no=${NO_PROXY:-${no_proxy:-}}"

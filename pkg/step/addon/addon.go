@@ -3,6 +3,7 @@
 package addon
 
 import (
+	"net"
 	"strings"
 	"time"
 
@@ -120,10 +121,10 @@ func corefile(c *cluster.Cluster, name string) string {
 		upstream = []string{"/etc/resolv.conf"}
 	}
 	return strings.TrimSpace(string(templates.Render(name, struct {
-		Domain, IP, ClusterIP string
-		Upstream              []string
-		Zones                 any
-	}{c.Spec.Kubernetes.DNSDomain, c.DNSCacheIP(), c.DNSIP(), upstream, c.Spec.DNS.CoreDNS.ExternalZones})))
+		Domain, IP, Health, ClusterIP string
+		Upstream                      []string
+		Zones                         any
+	}{c.Spec.Kubernetes.DNSDomain, c.DNSCacheIP(), net.JoinHostPort(c.DNSCacheIP(), "9254"), c.DNSIP(), upstream, c.Spec.DNS.CoreDNS.ExternalZones})))
 }
 
 func apply(c *cluster.Cluster, what string, objects []byte) step.Step {

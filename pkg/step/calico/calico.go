@@ -24,19 +24,19 @@ func Steps(c *cluster.Cluster) []step.Step {
 func objects(c *cluster.Cluster) []byte {
 	of := c.Spec.Network.Calico
 	data := struct {
-		PodCIDR, VXLAN, IPIP, Backend, Felix string
-		Node, CNI, Controllers, TyphaImage   string
-		APIHost                              string
-		APIPort, BlockSize, MTU, Typha       int
-		Accounts                             []string
+		PodCIDR, PodCIDRv6, VXLAN, IPIP, Backend, Felix string
+		Node, CNI, Controllers, TyphaImage              string
+		APIHost                                         string
+		APIPort, BlockSize, MTU, Typha                  int
+		Accounts                                        []string
 	}{
-		PodCIDR: c.Spec.Network.PodCIDR, BlockSize: of.BlockSize, MTU: of.MTU, Typha: typha(of.Typha, len(c.All(v1alpha1.RoleMaster, v1alpha1.RoleWorker))),
+		PodCIDR: c.PodCIDR(4), PodCIDRv6: c.PodCIDR(6), BlockSize: of.BlockSize, MTU: of.MTU, Typha: typha(of.Typha, len(c.All(v1alpha1.RoleMaster, v1alpha1.RoleWorker))),
 		Node: c.Image("calico-node"), CNI: c.Image("calico-cni"), Controllers: c.Image("calico-kube-controllers"), TyphaImage: c.Image("calico-typha"),
 		APIHost: c.Spec.LoadBalancer.Domain, APIPort: c.Spec.LoadBalancer.Port,
 		Accounts: []string{"calico-node", "calico-cni-plugin", "calico-kube-controllers"},
 	}
 	data.VXLAN, data.IPIP, data.Backend = modes(of.Encapsulation)
-	felix, err := json.Marshal(settings(of.MTU, of.Felix))
+	felix, err := json.Marshal(settings(of.MTU, c.PodCIDR(6) != "", of.Felix))
 	c.Check(err)
 	data.Felix = string(felix)
 	return templates.Render("calico/calico", data)
@@ -62,10 +62,13 @@ func modes(encapsulation string) (vxlan, ipip, backend string) {
 }
 
 // settings are those of Felix. XDP is for policies of hosts' own interfaces alone.
-func settings(mtu int, chosen map[string]any) map[string]any {
-	all := map[string]any{"defaultEndpointToHostAction": "Accept", "healthEnabled": true, "ipv6Support": false, "xdpEnabled": false}
+func settings(mtu int, ipv6 bool, chosen map[string]any) map[string]any {
+	all := map[string]any{"defaultEndpointToHostAction": "Accept", "healthEnabled": true, "ipv6Support": ipv6, "xdpEnabled": false}
 	if mtu > 0 {
 		all["vxlanMTU"], all["ipipMTU"] = mtu, mtu
+		if ipv6 {
+			all["vxlanMTUV6"] = mtu
+		}
 	}
 	maps.Copy(all, chosen)
 	return all
@@ -85,6 +88,9 @@ func typha(chosen *int, nodes int) int {
 
 // Addresses starts Calico again on nodes whose addresses have changed.
 func Addresses(c *cluster.Cluster) step.Step {
-	const address = "projectcalico.org/IPv4Address" // see github.com/projectcalico/calico/blob/master/libcalico-go/lib/backend/k8s/conversion/constants.go
+	address := "projectcalico.org/IPv4Address" // see github.com/projectcalico/calico/blob/master/libcalico-go/lib/backend/k8s/conversion/constants.go
+	if c.IPv6() {
+		address = "projectcalico.org/IPv6Address"
+	}
 	return step.NodeAddresses{Of: c.NodeIPs(), Plugin: "calico", Namespace: "calico-system", Label: "k8s-app", Value: "calico-node", Annotation: address, API: c.AnyAPI()}
 }

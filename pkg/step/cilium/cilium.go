@@ -25,9 +25,11 @@ type object = map[string]any
 // values are those that follow from the cluster, and other defaults than the chart's: images are known by their tags, which kubexm has looked up once; configuration
 // files of other networks stay; pods start again when their configuration changes; and Hubble, which is off, has no certificates that are made anew with every run.
 func values(c *cluster.Cluster) object {
-	return object{
+	v4, v6 := c.PodCIDR(4) != "", c.PodCIDR(6) != ""
+	all := object{
 		"k8sServiceHost": c.Spec.LoadBalancer.Domain, "k8sServicePort": c.Spec.LoadBalancer.Port, // not the Service, which needs kube-proxy
-		"ipam": object{"mode": "kubernetes"}, "k8s": object{"requireIPv4PodCIDR": true},
+		"ipam": object{"mode": "kubernetes"}, "k8s": object{"requireIPv4PodCIDR": v4, "requireIPv6PodCIDR": v6},
+		"ipv4": object{"enabled": v4}, "ipv6": object{"enabled": v6},
 		"kubeProxyReplacement": !c.HasProxy(),
 		"cni":                  object{"exclusive": false},
 		"image":                object{"useDigest": false},
@@ -42,6 +44,10 @@ func values(c *cluster.Cluster) object {
 		"hubble":              object{"enabled": false, "tls": object{"auto": object{"method": "cronJob"}}},
 		"clustermesh":         object{"apiserver": object{"tls": object{"auto": object{"method": "cronJob"}}}},
 	}
+	if !v4 {
+		all["underlayProtocol"] = "ipv6"
+	}
+	return all
 }
 
 // Addresses starts Cilium again on nodes whose addresses have changed.

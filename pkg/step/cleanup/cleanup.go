@@ -143,10 +143,16 @@ func Network(c *cluster.Cluster) step.Step {
 	programs := "if command -v tc >/dev/null; then " + eachLink + `for d in ingress egress; do
 tc filter show dev "$l" $d 2>/dev/null | sed -nE 's/.* pref ([0-9]+) bpf .*[ ](` + strings.Join(left.Filters, "|") + `).*/\1/p' | while read -r p; do echo "$l $d $p"; done; done; done; fi`
 	moved := "ip $f rule show | grep -E '^(" + strings.Join(left.Rules, "|") + ")'"
-	routes, caches := " root "+c.Spec.Network.PodCIDR, " dev lo label "+runner.CacheLabel
+	routes := func(do string) string {
+		var each []string
+		for _, cidr := range c.Spec.Network.PodCIDRs() {
+			each = append(each, map[bool]string{true: "ip -6", false: "ip"}[strings.Contains(cidr, ":")]+" route "+do+" root "+cidr)
+		}
+		return strings.Join(each, "; ")
+	}
 	return step.Command{
 		What: "no network of the cluster",
-		Unless: "[ -z \"$(" + links + "; ip route show" + routes + "; ip -o addr show" + caches + "; " + sets + "; " + programs + "; " + pins + "; for f in -4 -6; do " + moved + "; done)\" ] &&\n" +
+		Unless: "[ -z \"$(" + links + "; " + routes("show") + "; " + runner.CacheMark.List() + "; " + sets + "; " + programs + "; " + pins + "; for f in -4 -6; do " + moved + "; done)\" ] &&\n" +
 			unfiltered,
 		Run: programs + ` | while read -r l d p; do tc filter del dev "$l" $d pref "$p"
 [ -n "$(tc filter show dev "$l" ingress; tc filter show dev "$l" egress)" ] || tc qdisc del dev "$l" clsact 2>/dev/null || true; done
@@ -157,8 +163,8 @@ for f in -4 -6; do ` + moved + ` | while read -r n rule; do
 ip $f rule show | grep -q '^0:' || ip $f rule add pref 0 from all lookup local
 ip $f rule del pref "${n%:}" $rule; case $rule in *lookup\ local) ;; *) ip $f route flush table "${rule##* }" 2>/dev/null || true ;; esac
 done; done
-ip route flush` + routes + `
-ip addr flush` + caches + `
+` + routes("flush") + `
+` + runner.CacheMark.Flush() + `
 ` + unfilter + `
 for f in ip ip6; do for t in raw mangle nat filter; do
 if ! nft list table $f $t 2>/dev/null | grep -vqE '^(table .*|[[:space:]]*(chain .*|type .* policy accept;|}|))$'; then nft delete table $f $t 2>/dev/null || true; fi
@@ -168,7 +174,8 @@ rm -rf /run/netns/cni-*`,
 	}
 }
 
-// filters are scripts: whether there are no chains, rules and tables of packet filters as of left, and what removes them.
+// filters are scripts: whether there are no chains, rules and tables of packet filters as of left, and what removes them. Rules of the kubelet go first:
+// nft 1.0.6 crashes when it lists tables while there are any.
 func filters(left plugin.Left) (unless, run string) {
 	chains := "(" + strings.Join(left.Chains, "|") + ")"
 	rules := "^:" + chains + "|^-[AI] " + chains + "| -[jg] " + chains
@@ -178,8 +185,8 @@ func filters(left plugin.Left) (unless, run string) {
 	tables := "^table [a-z0-9]+ (" + strings.Join(left.Tables, "|") + ")$"
 	return "! iptables-save 2>/dev/null | grep -qE '" + rules + "' && ! ip6tables-save 2>/dev/null | grep -qE '" + rules + `' &&
 ! nft list tables 2>/dev/null | grep -qE '` + tables + `'`,
-		`nft list tables 2>/dev/null | grep -E '` + tables + `' | while read -r _ family name; do nft delete table "$family" "$name"; done
-for t in iptables ip6tables; do if $t-save 2>/dev/null | grep -qE '` + rules + `'; then $t-save | grep -vE '` + rules + `' | $t-restore; fi; done`
+		`for t in iptables ip6tables; do if $t-save 2>/dev/null | grep -qE '` + rules + `'; then $t-save | grep -vE '` + rules + `' | $t-restore; fi; done
+nft list tables 2>/dev/null | grep -E '` + tables + `' | while read -r _ family name; do nft delete table "$family" "$name"; done`
 }
 
 // left lists what is in a directory, but for what is mounted there and what belongs to the

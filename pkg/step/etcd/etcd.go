@@ -35,10 +35,10 @@ func MemberCerts(c *cluster.Cluster, host string) step.Step {
 func Shell(c *cluster.Cluster, host string) step.Step {
 	name := SSLDir + "/admin-" + host
 	const form = `if [ "$(id -u)" = 0 ] && [ -z "${ETCDCTL_ENDPOINTS-}" ]; then
-	export ETCDCTL_ENDPOINTS=https://%s:2379 ETCDCTL_CACERT=%s ETCDCTL_CERT=%s.pem ETCDCTL_KEY=%[3]s-key.pem
+	export ETCDCTL_ENDPOINTS=%s ETCDCTL_CACERT=%s ETCDCTL_CERT=%s.pem ETCDCTL_KEY=%[3]s-key.pem
 fi
 `
-	text := fmt.Sprintf(form, c.IP(host), caPath, name)
+	text := fmt.Sprintf(form, c.EtcdURL(host), caPath, name)
 	return step.File{Path: "/etc/profile.d/kubexm-etcdctl.sh", Mode: 0o644, Content: step.Content(text)}
 }
 
@@ -95,7 +95,7 @@ const bootstrap = "/etc/etcd/bootstrap.env"
 func Bootstrap(c *cluster.Cluster) step.Step {
 	var peers []string
 	for _, h := range c.All(v1alpha1.RoleEtcd) {
-		peers = append(peers, fmt.Sprintf("%s=https://%s:2380", h, c.IP(h)))
+		peers = append(peers, h+"="+c.PeerURL(h))
 	}
 	return step.File{Path: bootstrap, Mode: 0o644, Content: fmt.Appendf(nil,
 		"# Made by kubexm.\nETCD_INITIAL_CLUSTER=%s\nETCD_INITIAL_CLUSTER_STATE=new\nETCD_INITIAL_CLUSTER_TOKEN=kubexm-%s\n", strings.Join(peers, ","), c.Name)}
@@ -104,11 +104,11 @@ func Bootstrap(c *cluster.Cluster) step.Step {
 // Service runs the member. All members of a new cluster start at once, none
 // waits for another.
 func Service(c *cluster.Cluster, host string) step.Step {
-	ip, cert := c.IP(host), SSLDir+"/member-"+host
+	clients, peers, cert := c.EtcdURL(host), c.PeerURL(host), SSLDir+"/member-"+host
 	args := map[string]string{
 		"name": host, "data-dir": c.Spec.Etcd.DataDir,
-		"listen-client-urls": fmt.Sprintf("https://%s:2379,https://127.0.0.1:2379", ip), "advertise-client-urls": fmt.Sprintf("https://%s:2379", ip),
-		"listen-peer-urls": fmt.Sprintf("https://%s:2380", ip), "initial-advertise-peer-urls": fmt.Sprintf("https://%s:2380", ip),
+		"listen-client-urls": clients + ",https://127.0.0.1:2379", "advertise-client-urls": clients,
+		"listen-peer-urls": peers, "initial-advertise-peer-urls": peers,
 		"client-cert-auth": "true", "trusted-ca-file": caPath, "cert-file": cert + ".pem", "key-file": cert + "-key.pem",
 		"peer-client-cert-auth": "true", "peer-trusted-ca-file": caPath, "peer-cert-file": cert + ".pem", "peer-key-file": cert + "-key.pem",
 		"snapshot-count": "10000", "auto-compaction-retention": "8", "quota-backend-bytes": "8589934592",

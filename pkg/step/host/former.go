@@ -27,16 +27,16 @@ func KeepFormer(own string, others []Moved, needed bool, port int) string {
 	if needed {
 		need = "yes"
 	}
-	return runner.Inputs("OWN", own, "LABEL", runner.FormerLabel, "PROTOCOL", runner.FormerRoutes, "NEEDED", need, "PORT", strconv.Itoa(port)) +
-		"moved() { printf %s " + runner.Quote(lines.String()) + "; }\n" + runner.Script(scripts, "former")
+	return runner.Inputs("OWN", own, "PROTOCOL", runner.FormerRoutes, "NEEDED", need, "PORT", strconv.Itoa(port)) +
+		"moved() { printf %s " + runner.Quote(lines.String()) + "; }\nown() { " + runner.FormerMark.Add(own) + "; }\nnone() { " + runner.FormerMark.Flush() + "; }\n" + runner.Script(scripts, "former")
 }
 
 // NoFormer takes former addresses off a host, and the routes to those of others.
 func NoFormer() step.Step {
-	const addresses, routes = "ip -o addr show dev lo label " + runner.FormerLabel, "ip route show proto " + runner.FormerRoutes
+	const routes = "ip route show proto " + runner.FormerRoutes + "; ip -6 route show proto " + runner.FormerRoutes
 	return step.Command{
-		What: "no former addresses", Unless: `[ -z "$(` + addresses + "; " + routes + `)" ]`,
-		Run: "ip addr flush dev lo label " + runner.FormerLabel + "; ip route flush proto " + runner.FormerRoutes,
+		What: "no former addresses", Unless: `[ -z "$(` + runner.FormerMark.List() + "; " + routes + `)" ]`,
+		Run: runner.FormerMark.Flush() + "; for f in -4 -6; do ip $f route flush proto " + runner.FormerRoutes + "; done",
 	}
 }
 

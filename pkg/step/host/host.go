@@ -98,7 +98,9 @@ func hostLines(c *cluster.Cluster, endpoint string, former ...string) []byte {
 	var lines bytes.Buffer
 	for i := range c.Spec.Hosts {
 		h := &c.Spec.Hosts[i]
-		fmt.Fprintf(&lines, "%s %s.%s.%s %s\n", h.InternalAddress, h.Name, c.Name, c.Spec.Kubernetes.DNSDomain, h.Name)
+		for _, ip := range h.IPs() {
+			fmt.Fprintf(&lines, "%s %s.%s.%s %s\n", ip, h.Name, c.Name, c.Spec.Kubernetes.DNSDomain, h.Name)
+		}
 	}
 	for _, name := range append([]string{c.Spec.LoadBalancer.Domain}, former...) {
 		for at := range strings.FieldsSeq(endpoint) {
@@ -162,15 +164,29 @@ var kernelParameters = map[string]string{
 var optionalParameters = []string{"net.ipv4.neigh.default.gc_thresh1", "net.ipv4.neigh.default.gc_thresh2", "net.ipv4.neigh.default.gc_thresh3"}
 
 // Sysctl sets the kernel parameters that Kubernetes needs, and the configuration's; and the limits of log-ins.
-func Sysctl(c *cluster.Cluster) step.Step {
-	values, optional := maps.Clone(kernelParameters), slices.Clone(optionalParameters)
+func Sysctl(c *cluster.Cluster, host string) step.Step {
+	values, optional, last := maps.Clone(kernelParameters), slices.Clone(optionalParameters), ""
 	for name, value := range plugin.NetworkOf(c.Spec).Sysctl {
 		values[name], optional = value, append(optional, name)
+	}
+	if c.PodCIDR(6) != "" {
+		for name, value := range kernelParameters {
+			if rest, is := strings.CutPrefix(name, "net.ipv4.neigh."); is {
+				values["net.ipv6.neigh."+rest], optional = value, append(optional, "net.ipv6.neigh."+rest)
+			}
+		}
+		last = "net.ipv6.conf.all.forwarding"
+		values[last], values["net.bridge.bridge-nf-call-ip6tables"] = "1", "1"
+		for _, i := range c.FactsOf(host).Interfaces {
+			if i.Learns && slices.ContainsFunc(c.Host(host).IPs(), i.Has) { // a router forgets routes that it has learned, unless it is 2
+				values["net/ipv6/conf/"+i.Name+"/accept_ra"] = "2"
+			}
+		}
 	}
 	slices.Sort(optional)
 	maps.Copy(values, c.Spec.System.Sysctl)
 	return step.Sysctl{
-		Path: "/etc/sysctl.d/99-kubexm.conf", Values: values, Optional: optional,
+		Path: "/etc/sysctl.d/99-kubexm.conf", Values: values, Optional: optional, Last: last,
 		Files: []step.File{{Path: "/etc/security/limits.d/kubexm.conf", Content: step.Content(limits), Mode: 0o644}},
 	}
 }

@@ -26,10 +26,20 @@ func TestRendered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := clustertest.New(t, spec, nil)
 			text := clustertest.Text(host.Record(c, "node1"), host.Hosts(c, "node1", "/joined"), host.Hosts(c, "node2", "/joined"),
-				host.Packages(c, "node2"), host.Modules(c), host.Sysctl(c))
+				host.Packages(c, "node2"), host.Modules(c), host.Sysctl(c, "node2"))
 			golden.Equal(t, strings.Replace(text, c.ID(), "ID", 1))
 		})
 	}
+}
+
+// TestDualStack has a node that learns its routes of IPv6 from router advertisements.
+func TestDualStack(t *testing.T) {
+	c := clustertest.Parse(t, clustertest.DualStack, func(_ string, f *runner.Facts) {
+		for i := range f.Interfaces {
+			f.Interfaces[i].Learns = true
+		}
+	})
+	golden.Equal(t, clustertest.Text(host.Hosts(c, "node2", "/joined"), host.Sysctl(c, "node2")))
 }
 
 // TestPackagesUnderOtherNames installs on a host whose iptables is a package of another name.

@@ -29,6 +29,9 @@ func CanForward() step.Step {
 // Forward leads connections to where a host listens for API requests, from the wanted port and all former ones.
 func Forward(c *cluster.Cluster, host string, to int) (units []step.Step) {
 	bind, ip := "0.0.0.0", c.IP(host)
+	if c.IPv6() {
+		bind = "::"
+	}
 	switch h := c.Host(host); {
 	case h.Is(v1alpha1.RoleLoadBalancer):
 		ip = "127.0.0.1"

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"path"
 	"regexp"
 	"slices"
@@ -311,9 +312,9 @@ func Renamed(c *cluster.Cluster) step.Step {
 	name, port := c.Spec.LoadBalancer.Domain, c.APIPort()
 	return step.Command{
 		What:   "kubelet calls " + c.EndpointHost(),
-		Unless: fmt.Sprintf("! grep -s 'server: https://' %s | grep -qvE 'https://(%s|[0-9.]+):%d$'", kubeletPath, regexp.QuoteMeta(name), port),
+		Unless: fmt.Sprintf("! grep -s 'server: https://' %s | grep -qvE 'https://(%s|[0-9.]+|\\[[0-9a-f:]+\\]):%d$'", kubeletPath, regexp.QuoteMeta(name), port),
 		Run: fmt.Sprintf(`cp -p %[1]s %[2]s
-sed -i -e 's|server: https://[^:/]*[a-z][^:/]*:|server: https://%[3]s:|' -e 's|server: https://\([^:/]*\):[0-9]*|server: https://\1:%[4]d|' %[1]s
+sed -i -e 's|server: https://[^]/:[]*[a-z][^]/:[]*:|server: https://%[3]s:|' -e 's|\(server: https://.*\):[0-9]*$|\1:%[4]d|' %[1]s
 systemctl restart kubelet; rm -f %[2]s`, kubeletPath, formerPath, name, port),
 		Restarts: []string{"kubelet"},
 	}
@@ -322,10 +323,13 @@ systemctl restart kubelet; rm -f %[2]s`, kubeletPath, formerPath, name, port),
 // OwnKubelet lets the kubelet of a master that calls its own API server, as kubeadm has it, call it where that is now. It reads that when it starts with
 // its new address.
 func OwnKubelet(c *cluster.Cluster, host string) step.Step {
-	ip := c.IP(host)
+	ip, to, any := c.IP(host), net.JoinHostPort(c.IP(host), ""), "[0-9.]*:"
+	if c.IPv6() {
+		any = `\[[0-9a-f:]*\]:`
+	}
 	return step.Command{
 		What:   "kubelet calls " + ip,
-		Unless: "! grep -qsE 'server: https://[0-9.]+:' " + kubeletPath + " || grep -qsF 'server: https://" + ip + ":' " + kubeletPath,
-		Run:    "sed -i 's|server: https://[0-9.]*:|server: https://" + ip + ":|' " + kubeletPath,
+		Unless: "! grep -qs 'server: https://" + any + "' " + kubeletPath + " || grep -qsF 'server: https://" + to + "' " + kubeletPath,
+		Run:    "sed -i 's|server: https://" + any + "|server: https://" + to + "|' " + kubeletPath,
 	}
 }

@@ -100,7 +100,7 @@ func Service(c *cluster.Cluster, host string) step.Step {
 
 // Args are the flags that a node's kubelet gets in either way of running it.
 func Args(c *cluster.Cluster, host string) map[string]string {
-	args := map[string]string{"node-ip": c.IP(host)}
+	args := map[string]string{"node-ip": c.Host(host).InternalAddress}
 	maps.Copy(args, c.Spec.Kubernetes.Kubelet.ExtraArgs)
 	return args
 }
@@ -109,14 +109,10 @@ func Args(c *cluster.Cluster, host string) map[string]string {
 func CacheAddress(c *cluster.Cluster) step.Step {
 	return step.Command{
 		What:   "address of the DNS cache",
-		Unless: "ip -o addr show dev lo label " + runner.CacheLabel + " | grep -qF ' " + c.DNSCacheIP() + "/'",
-		Run:    addressed(c.DNSCacheIP()),
-		Undo:   "ip addr flush dev lo label " + runner.CacheLabel,
+		Unless: "{ " + runner.CacheMark.List() + "; } | grep -qF ' " + c.DNSCacheIP() + "/'",
+		Run:    runner.CacheMark.Add(c.DNSCacheIP()),
+		Undo:   runner.CacheMark.Flush(),
 	}
-}
-
-func addressed(ip string) string {
-	return "ip addr replace " + ip + "/32 dev lo label " + runner.CacheLabel
 }
 
 // unit is the kubelet's service. It gives the machine the address of the DNS cache before pods start, and leaves it there until the next boot when there is no cache any more: pods that
@@ -124,7 +120,7 @@ func addressed(ip string) string {
 func unit(c *cluster.Cluster, host string, args map[string]string, reads ...step.Step) step.Unit {
 	var before []string
 	if ip := c.DNSCacheIP(); ip != "" {
-		before = []string{"/bin/sh -c '" + addressed(ip) + "'"}
+		before = []string{"/bin/sh -c '" + runner.CacheMark.Add(ip) + "'"}
 	}
 	return step.Unit{
 		Before: before,

@@ -6,9 +6,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"net/netip"
+	"net"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
@@ -27,7 +28,7 @@ type settings struct {
 	Masters           []master
 }
 
-type master struct{ Name, IP string }
+type master struct{ Name, Address string }
 
 func settingsOf(c *cluster.Cluster, host, bind string) settings {
 	data := settings{Bind: bind, Port: c.APIPort(), Connections: 450, Interval: 1}
@@ -38,7 +39,7 @@ func settingsOf(c *cluster.Cluster, host, bind string) settings {
 		data.Connections = 20000
 	}
 	for _, m := range c.All(v1alpha1.RoleMaster) {
-		data.Masters = append(data.Masters, master{m, c.IP(m)})
+		data.Masters = append(data.Masters, master{m, net.JoinHostPort(c.IP(m), strconv.Itoa(c.APIPort()))})
 	}
 	return data
 }
@@ -65,6 +66,14 @@ func Packages(c *cluster.Cluster, host string) step.Step {
 		install.Names, install.Leaves = append(install.Names, vip.Packages...), append(install.Leaves, vip.PackagesLeft...)
 	}
 	return install
+}
+
+// Everywhere is where a proxy listens that hosts of the cluster reach by any address of its machine.
+func Everywhere(c *cluster.Cluster) string {
+	if c.IPv6() {
+		return "[::]"
+	}
+	return "*"
 }
 
 // Service runs the proxy under systemd.
@@ -99,10 +108,11 @@ func Keepalived(c *cluster.Cluster, host string) step.Step {
 	rank := slices.Index(hosts, host)
 	data := struct {
 		Name, Interface, IP, VIP string
+		IPv6                     bool
 		Port, RouterID, Priority int
 		Peers                    []string
 	}{
-		Name: host, Interface: c.Interface(host), IP: c.IP(host), VIP: vip,
+		Name: host, Interface: c.Interface(host), IP: c.IP(host), VIP: vip, IPv6: c.IPv6(),
 		Port: c.APIPort(), RouterID: RouterID(vip), Priority: 150 - 10*rank,
 	}
 	for _, h := range hosts {
@@ -131,12 +141,11 @@ func Own(c *cluster.Cluster) step.Step {
 // no multicast group, unless there is but one of them: another router of that number in
 // the network does no harm.
 func RouterID(vip string) int {
-	ip, err := netip.ParseAddr(vip)
-	if err != nil || !ip.Is4() {
+	ip := net.ParseIP(vip)
+	if ip == nil {
 		return 1
 	}
-	last := ip.As4()[3]
-	return max(1, int(last))
+	return max(1, int(ip[len(ip)-1]))
 }
 
 // KubeVIP runs kube-vip as a static pod of a master. Its machine's API server must be
@@ -151,11 +160,15 @@ func KubeVIP(c *cluster.Cluster, host string) step.Step {
 			hold = fmt.Sprint(s)
 		}
 	}
+	subnet := 32
+	if c.IPv6() {
+		subnet = 128
+	}
 	pod := templates.Render("loadbalancer/kube-vip", struct {
 		Kubeconfig, Image, VIP, Interface, Mode, IP, Peers, HoldTime string
-		Port                                                         int
+		Subnet, Port                                                 int
 		ASN                                                          int64
-	}{digest(c.AdminKubeconfig()), c.Image("kube-vip"), c.Spec.LoadBalancer.VIP, c.Interface(host), k.Mode, c.IP(host), strings.Join(peers, ","), hold, c.APIPort(), k.ASN})
+	}{digest(c.AdminKubeconfig()), c.Image("kube-vip"), c.Spec.LoadBalancer.VIP, c.Interface(host), k.Mode, c.IP(host), strings.Join(peers, ","), hold, subnet, c.APIPort(), k.ASN})
 	return step.File{Path: podFile, Content: pod, Mode: 0o600}
 }
 

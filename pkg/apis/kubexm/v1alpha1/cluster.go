@@ -16,6 +16,7 @@ package v1alpha1
 
 import (
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -184,7 +185,8 @@ type Host struct {
 	Name string `json:"name" jsonschema:"required" change:"none"`
 	// IP address or name at which the control machine reaches the host. Hosts behind one address have a port each.
 	Address string `json:"address" jsonschema:"required" change:"restart"`
-	// IPv4 address at which the other hosts reach it. Default: address.
+	// IP address at which the other hosts reach it. Where pods and services have networks of both families, nodes have two of them:
+	// 10.0.0.11,fd00::11, in the order of the networks. Default: address.
 	InternalAddress string `json:"internalAddress,omitempty" change:"rejoin"`
 	// Processor architecture. Default: asked from the host.
 	Arch string `json:"arch,omitempty" jsonschema:"enum=amd64,enum=arm64" change:"none"`
@@ -202,6 +204,12 @@ type Host struct {
 	HostKey    string `json:"hostKey,omitempty" change:"none"`
 	Connection `change:"none"`
 }
+
+// IPs are the internal addresses of the host, the primary one first; at least one, which may be empty.
+func (h *Host) IPs() []string { return strings.Split(h.InternalAddress, ",") }
+
+// IP is the primary internal address.
+func (h *Host) IP() string { return h.IPs()[0] }
 
 // Is reports whether the host has the role.
 func (h *Host) Is(r Role) bool { return slices.Contains(h.Roles, r) }

@@ -33,8 +33,10 @@ type Kubernetes struct {
 	MaxPods int `json:"maxPods,omitempty" jsonschema:"default=110,minimum=1,maximum=65535" change:"restart"`
 	// Most processes in one pod.
 	PodPidsLimit int64 `json:"podPidsLimit,omitempty" jsonschema:"default=10000,minimum=1" change:"restart"`
-	// Size of the network each node gets out of network.podCIDR, as prefix length: 24 holds 254 pods.
+	// Size of the IPv4 network each node gets out of network.podCIDR, as prefix length: 24 holds 254 pods.
 	NodeCIDRMaskSize int `json:"nodeCidrMaskSize,omitempty" jsonschema:"default=24,minimum=9,maximum=30" change:"refuse,a node keeps the network that it got when it joined; make a new cluster"`
+	// Size of the IPv6 network each node gets out of network.podCIDR, where that has one, as prefix length. Default: 64.
+	NodeCIDRMaskSizeIPv6 int `json:"nodeCidrMaskSizeIPv6,omitempty" jsonschema:"minimum=20,maximum=120" change:"refuse,a node keeps the network that it got when it joined; make a new cluster"`
 	// kube-apiserver.
 	APIServer APIServer `json:"apiServer,omitzero"`
 	// kube-controller-manager.

@@ -1,5 +1,7 @@
 package v1alpha1
 
+import "strings"
+
 // Values of network.plugin.
 const (
 	PluginCalico     = "calico"
@@ -12,9 +14,11 @@ const (
 type Network struct {
 	// The network plugin (CNI).
 	Plugin string `json:"plugin,omitempty" jsonschema:"default=flannel,enum=calico,enum=flannel,enum=cilium,enum=kube-router" change:"refuse,the network of running pods is not exchanged; make a new cluster"`
-	// IPv4 network of the pods.
+	// Network of the pods, IPv4 or IPv6; or one of each family, for dual stack: 10.233.64.0/18,fd00:10:233:40::/58. The first one's family is that of
+	// what has one address alone: API servers, etcd, most services. Default for hosts with IPv6 addresses: fd69:10:233::/48.
 	PodCIDR string `json:"podCIDR,omitempty" jsonschema:"default=10.233.64.0/18" change:"refuse,all nodes and pods have their addresses from it; make a new cluster"`
-	// IPv4 network of the services.
+	// Network of the services, or one of each family, in the order of podCIDR: 10.233.0.0/18,fd00:10:233::/112. Default for hosts
+	// with IPv6 addresses: fd69:10:232::/112.
 	ServiceCIDR string `json:"serviceCIDR,omitempty" jsonschema:"default=10.233.0.0/18" change:"refuse,all services have their addresses from it, and the API server's certificate has one; make a new cluster"`
 	// For plugin calico.
 	Calico *Calico `json:"calico,omitempty"`
@@ -25,6 +29,12 @@ type Network struct {
 	// For plugin kube-router.
 	KubeRouter *KubeRouter `json:"kubeRouter,omitempty"`
 }
+
+// PodCIDRs are the networks of the pods, the primary one first.
+func (n *Network) PodCIDRs() []string { return strings.Split(n.PodCIDR, ",") }
+
+// ServiceCIDRs are the networks of the services, the primary one first.
+func (n *Network) ServiceCIDRs() []string { return strings.Split(n.ServiceCIDR, ",") }
 
 // Flannel configures the network plugin flannel.
 type Flannel struct {
@@ -101,7 +111,7 @@ type ExternalZone struct {
 type NodeLocalDNS struct {
 	// Whether there is one. Where it is turned on, no node is drained: pods ask it that start from then on.
 	Enabled *bool `json:"enabled,omitempty" jsonschema:"default=true" change:"roll"`
-	// Link-local address of the cache on every node, which nothing else there may have. To change it, turn the cache off,
-	// apply, and turn it on again.
+	// Link-local address of the cache on every node, which nothing else there may have; where the first podCIDR is of IPv6, one of fd00::/8
+	// (default: fd69:254:25::10). To change it, turn the cache off, apply, and turn it on again.
 	IP string `json:"ip,omitempty" jsonschema:"default=169.254.25.10" change:"roll"`
 }

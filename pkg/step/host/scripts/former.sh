@@ -1,24 +1,21 @@
 # shellcheck shell=sh
-# Lets a host have the address by which others know it, and reach those of others that moved. Input: OWN, that address, or empty; LABEL and
-# PROTOCOL, by which all this is found again; NEEDED, empty where it may do without others; PORT, of an API server that is waited for; a function
-# moved prints former and current address of each other host. What it prints is that no API server listens.
+# Lets a host have the address by which others know it, and reach those of others that moved. Input: OWN, that address, or empty; PROTOCOL, by
+# which routes are found again; NEEDED, empty where it may do without others; PORT, of an API server that is waited for; functions:
+# own gives the machine OWN, none takes such addresses off, moved prints former and current address of each other host. What it prints is that no API server listens.
 set -e
-if [ -n "$OWN" ]; then
-	ip addr replace "$OWN/32" dev lo label "$LABEL"
-else
-	ip addr flush dev lo label "$LABEL"
-fi
+if [ -n "$OWN" ]; then own; else none; fi
 moved | while read -r former now; do
-	w=$(ip -o -4 route get "$now") || w="no route via"
+	case $now in *:*) f=-6 n=128 ;; *) f=-4 n=32 ;; esac
+	w=$(ip -o $f route get "$now") || w="no route via"
 	case $w in *" via"*)
 		if [ -z "$NEEDED" ]; then continue; fi
 		echo "$now is in no network of this machine: $w" >&2; exit 1 ;;
 	esac
 	w=${w#* dev }
 	# shellcheck disable=SC2086 # two words or none
-	ip route replace "$now/32" dev "${w%% *}" scope link proto "$PROTOCOL" ${OWN:+src $OWN}
+	ip $f route replace "$now/$n" dev "${w%% *}" scope link proto "$PROTOCOL" ${OWN:+src $OWN}
 	# shellcheck disable=SC2086
-	ip route replace "$former/32" via "$now" proto "$PROTOCOL" ${OWN:+src $OWN}
+	ip $f route replace "$former/$n" via "$now" proto "$PROTOCOL" ${OWN:+src $OWN}
 done
 if [ -z "$OWN" ] || ! { [ -e /etc/kubernetes/manifests/kube-apiserver.yaml ] || systemctl is-enabled -q kube-apiserver 2>/dev/null; }; then exit 0; fi
 i=0

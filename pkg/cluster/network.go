@@ -1,0 +1,54 @@
+package cluster
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// IP is the address at which other hosts reach the host.
+func (c *Cluster) IP(host string) string { return c.Host(host).IP() }
+
+// NodeIPs are the addresses of nodes, by name.
+func (c *Cluster) NodeIPs() map[string]string {
+	all := map[string]string{}
+	for _, n := range c.Nodes() {
+		all[n] = c.IP(n)
+	}
+	return all
+}
+
+// IPv6 reports whether the primary addresses of the cluster are of IPv6: those of API servers, of members of etcd, of the DNS service.
+func (c *Cluster) IPv6() bool { return strings.Contains(c.Spec.Network.PodCIDRs()[0], ":") }
+
+// DualStack reports whether pods and services have addresses of both families.
+func (c *Cluster) DualStack() bool { return len(c.Spec.Network.PodCIDRs()) > 1 }
+
+// PodCIDR is the network of the pods of a family, 4 or 6; empty: they have no addresses of it.
+func (c *Cluster) PodCIDR(family int) string {
+	for _, cidr := range c.Spec.Network.PodCIDRs() {
+		if strings.Contains(cidr, ":") == (family == 6) {
+			return cidr
+		}
+	}
+	return ""
+}
+
+// DNSIP is the address of the cluster's DNS service: the tenth of the primary service
+// network, as kubeadm has it.
+func (c *Cluster) DNSIP() string {
+	ip := c.ServiceNets()[0].Addr()
+	for range 10 {
+		ip = ip.Next()
+	}
+	return ip.String()
+}
+
+// ServiceNets are the networks of the services, the primary one first.
+func (c *Cluster) ServiceNets() (all []netip.Prefix) {
+	for _, cidr := range c.Spec.Network.ServiceCIDRs() {
+		p, err := netip.ParsePrefix(cidr)
+		c.Check(err)
+		all = append(all, p.Masked())
+	}
+	return all
+}
