@@ -93,6 +93,9 @@ e2e-networks: deps ## real clusters with other network plugins than flannel, fro
 # RUNTIME=NAME: all clusters of a test have another container runtime than containerd: cri-o or docker
 export E2E_RUNTIME := $(RUNTIME)
 
+# FAMILY=NAME: all machines and clusters of a test have other addresses than IPv4 ones: dual (both), or ipv6 (alone)
+export E2E_FAMILY := $(FAMILY)
+
 .PHONY: e2e
 e2e: deps ## real clusters on machines of this machine's own making; needs root (E2E=REGEXP: only some parts)
 	$(GO) test -tags e2e -count=1 -timeout 120m -v -run '$(or $(value E2E),.)' ./test/e2e

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kubexm/kubexm/pkg/util/fault"
+	"github.com/kubexm/kubexm/test/testbed"
 	"github.com/kubexm/kubexm/test/testbed/mirror"
 )
 
@@ -62,8 +62,10 @@ func TestBadDay(t *testing.T) {
 	t.Run("configuration changed", func(t *testing.T) {
 		other := standard(t, 1)
 		other.work = c.work
-		replace(t, other.file, "plugin: flannel", "podCIDR: 10.99.0.0/16\n    plugin: flannel")
-		other.create(t).fails(t, fault.ExitUsage, "spec.network.podCIDR", "10.99.0.0/16")
+		const four, six = "10.99.0.0/16", "fd00:10:99:40::/58"
+		pods := map[string]string{testbed.IPv4: four, testbed.Dual: four + "," + six, testbed.IPv6: six}[family()]
+		other.change(t, set("network.podCIDR", pods))
+		other.create(t).fails(t, fault.ExitUsage, "spec.network.podCIDR", pods)
 	})
 	t.Run("all machines boot again", func(t *testing.T) {
 		defer timed(t)()
@@ -182,14 +184,4 @@ func secondRun(t *testing.T, c *cluster) {
 		})
 	}, "create", "cluster", "--yes", "-o", "json", "--resume")
 	p.wait(t).ok(t)
-}
-
-func replace(t *testing.T, file, old, text string) {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Clean(file))
-	must(t, err)
-	if !strings.Contains(string(data), old) {
-		t.Fatalf("no %q in %s", old, data)
-	}
-	must(t, os.WriteFile(file, []byte(strings.Replace(string(data), old, text, 1)), 0o600))
 }

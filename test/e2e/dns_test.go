@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"net"
 	"testing"
 	"time"
 
@@ -21,10 +22,11 @@ func TestDNS(t *testing.T) {
 		apps := c.client(t).AppsV1()
 		guests, err := c.client(t).CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: "app=guests"})
 		must(t, err)
+		guest := net.JoinHostPort(guests.Items[0].Status.PodIP, "8080")
 		name := "10-$(shuf -i 1-250 -n 1)-$(shuf -i 1-250 -n 1)-1.default.pod.cluster.local."
 		resolves := func(what string, meanwhile func()) {
 			t.Helper()
-			asks := c.ask(t, guests.Items[0].Status.PodIP+":8080/resolve?name="+name, 2)
+			asks := c.ask(t, guest+"/resolve?name="+name, 2)
 			meanwhile()
 			time.Sleep(3 * time.Second)
 			t.Logf("names while %s: %s", what, asks(t))
@@ -46,11 +48,12 @@ func TestDNS(t *testing.T) {
 				return err == nil && is.Status.ObservedGeneration == is.Generation && is.Status.UpdatedNumberScheduled == 2 && is.Status.NumberReady == 2, err
 			})
 		})
+		cache := byFamily("169.254.25.10", "fd69:254:25::10")
 		node := the.node(t, guests.Items[0].Spec.NodeName)
 		// Questions that went to the one that was killed may take until their client asks another server: those after the first answer may not.
 		the.on(t, node, `pid=$(crictl inspect -o go-template --template '{{.info.pid}}' "$(crictl ps -q --name node-cache)"); kill -9 "$pid"
-i=0; until ss -lun | grep -q '169.254.25.10:53 ' && ! kill -0 "$pid" 2>/dev/null; do i=$((i + 1)); [ $i -lt 300 ] || exit 1; sleep 0.1; done
-i=0; until curl -sf -m 2 -o /dev/null "http://`+guests.Items[0].Status.PodIP+`:8080/resolve?name=`+name+`"; do i=$((i + 1)); [ $i -lt 10 ] || exit 1; done`)
+i=0; until ss -lun | grep -qF '`+net.JoinHostPort(cache, "53")+` ' && ! kill -0 "$pid" 2>/dev/null; do i=$((i + 1)); [ $i -lt 300 ] || exit 1; sleep 0.1; done
+i=0; until curl -sf -m 2 -o /dev/null "http://`+guest+`/resolve?name=`+name+`"; do i=$((i + 1)); [ $i -lt 10 ] || exit 1; done`)
 		resolves("the cache is back that was killed", func() {})
 
 		must(t, apps.Deployments("default").Delete(t.Context(), "guests", metav1.DeleteOptions{}))
@@ -58,7 +61,7 @@ i=0; until curl -sf -m 2 -o /dev/null "http://`+guests.Items[0].Status.PodIP+`:8
 			c.change(t, set("dns.nodeLocalDNS.enabled", enabled))
 			if enabled {
 				for _, n := range the.nodes { // as after a boot
-					the.on(t, n, "ip addr flush dev lo label lo:dnscache")
+					the.on(t, n, "ip addr flush dev lo to "+cache)
 				}
 			}
 			c.run(t, "apply", "--yes").ok(t)

@@ -5,5 +5,6 @@
 // Environment:
 //
 //	E2E_SEED=N  repeats the random moments of an earlier run, which printed N
+//	E2E_FAMILY  addresses of machines and clusters: ipv4 (default), dual or ipv6
 //	E2E_KEEP=1  leaves machines and directories as they are when a test fails
 package e2e

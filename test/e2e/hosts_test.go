@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -170,6 +170,7 @@ func (m *moving) fenced(t *testing.T, n testbed.Node) {
 
 // addressesChange gives the second master, and then a worker, another address, and then the former one again. Its other address stays, for the test.
 func addressesChange(t *testing.T, m *moving) {
+	onlyIPv4(t, "addresses are counted up and exchanged as those of IPv4 are")
 	m.whole(t)
 	worker := m.spares[0]
 	m.move(t, m.comes("worker", worker), moment)
@@ -220,6 +221,7 @@ func rolesChange(t *testing.T, m *moving) {
 
 // networkChanges gives all machines other addresses at once, as if they had been taken to another network, and then their former ones.
 func networkChanges(t *testing.T, m *moving) {
+	onlyIPv4(t, "addresses are counted up and exchanged as those of IPv4 are")
 	m.whole(t)
 	client := m.client(t)
 	note := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "before"}}
@@ -332,10 +334,19 @@ func (m *moving) comes(role string, nodes ...testbed.Node) stroke {
 	for _, n := range nodes {
 		s.args = append(s.args, n.Name+"="+n.Address)
 	}
-	s.args = append(s.args, "--role", role, "--yes", "-o", "json")
+	roles := []any{role}
 	if role == "master" && !m.externalEtcd() {
-		s.args = append(s.args, "--role", "etcd")
+		roles = append(roles, "etcd")
 	}
+	for _, r := range roles {
+		s.args = append(s.args, "--role", r.(string))
+	}
+	if family() == testbed.Dual {
+		file := filepath.Join(the.dir, "come.yaml")
+		s.args = []string{"add", "node", "--hosts", file}
+		s.prepare = func(t *testing.T) { writeHosts(t, file, nodes, roles) }
+	}
+	s.args = append(s.args, "--yes", "-o", "json")
 	return s
 }
 
@@ -387,7 +398,7 @@ func names(nodes []testbed.Node) (all []string) {
 // node is the machine with a name, or with an address.
 func (l *lab) node(t *testing.T, name string) testbed.Node {
 	t.Helper()
-	i := slices.IndexFunc(l.nodes, func(n testbed.Node) bool { return n.Name == name || net.ParseIP(name) != nil && n.Address == name })
+	i := slices.IndexFunc(l.nodes, func(n testbed.Node) bool { return n.Name == name || slices.Contains(n.Addresses(), name) })
 	if i < 0 {
 		t.Fatalf("no machine %s", name)
 	}

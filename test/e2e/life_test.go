@@ -219,7 +219,7 @@ func (c *cluster) addresses(t *testing.T) {
 	for _, vip := range []string{the.bed.VIP(), the.bed.SecondVIP()} {
 		var on []string
 		for _, n := range the.nodes {
-			if strings.Contains(the.on(t, n, "ip -4 -o addr"), " "+vip+"/") {
+			if strings.Contains(the.on(t, n, "ip -o addr"), " "+vip+"/") {
 				on = append(on, n.Name)
 			}
 		}

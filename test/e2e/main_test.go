@@ -126,7 +126,7 @@ func (l *lab) images(ctx context.Context, version string) error {
 }
 
 func (l *lab) boot(ctx context.Context) (err error) {
-	l.nodes, err = l.bed.Up(ctx, testbed.Options{Nodes: 2, OS: "mixed"})
+	l.nodes, err = l.bed.Up(ctx, testbed.Options{Nodes: 2, OS: "mixed", Family: family()})
 	return err
 }
 

@@ -52,7 +52,7 @@ func (l *lab) resize(t *testing.T, nodes int) {
 	if len(l.nodes) > nodes {
 		l.shrink(t)
 	}
-	all, err := l.bed.Up(t.Context(), testbed.Options{Nodes: nodes, OS: "mixed"})
+	all, err := l.bed.Up(t.Context(), testbed.Options{Nodes: nodes, OS: "mixed", Family: family()})
 	must(t, err)
 	l.nodes = all
 }

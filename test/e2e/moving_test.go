@@ -245,7 +245,7 @@ func (m *moving) members(t *testing.T) []etcd.State {
 	}
 	var all []etcd.Access
 	for _, n := range m.with(t, "master", "etcd") {
-		all = append(all, etcd.Access{Endpoint: "https://" + the.node(t, n).Address + ":2379", TLS: secure, Dial: (&net.Dialer{}).DialContext})
+		all = append(all, etcd.Access{Endpoint: "https://" + the.node(t, n).Port("2379"), TLS: secure, Dial: (&net.Dialer{}).DialContext})
 	}
 	view := etcd.Survey(t.Context(), all)
 	if len(view.Members) == 0 {

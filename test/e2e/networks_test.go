@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubexm/kubexm/test/smoke"
 	"github.com/kubexm/kubexm/test/testbed"
 )
 
@@ -63,9 +62,7 @@ func TestNetworks(t *testing.T) {
 		the.resize(t, testbed.Rows[row-1].Nodes()+1) // two workers
 		c := newCluster(t, row, where{}, n.edits()...)
 		c.also = func() {
-			p, err := smoke.New(c.kubeconfig(), t.Logf)
-			must(t, err)
-			must(t, p.Policies(t.Context()))
+			must(t, prover(t, c).Policies(t.Context()))
 			asks := c.ask(t, c.serve(t), 2)
 			c.packets(t)
 			c.change(t, set("network."+n.plugin, n.change))
@@ -115,15 +112,25 @@ func (c *cluster) packets(t *testing.T) {
 		t.Fatal("all guests are on one node")
 	}
 	for _, pair := range [][2]corev1.Pod{{one, pods.Items[elsewhere]}, {pods.Items[elsewhere], one}} {
-		from, to := pair[0], pair[1]
-		out := the.on(t, the.node(t, from.Spec.NodeName), fmt.Sprintf(`pid=$(crictl inspect -o go-template --template '{{.info.pid}}' "$(crictl ps -q --pod "$(crictl pods -q --name %[1]s)")")
+		for _, to := range pair[1].Status.PodIPs {
+			c.packetsTo(t, pair[0], to.IP, pair[1].Spec.NodeName)
+		}
+	}
+}
+
+func (c *cluster) packetsTo(t *testing.T, from corev1.Pod, ip, node string) {
+	t.Helper()
+	headers := 28 // of IP, and of the question
+	if strings.Contains(ip, ":") {
+		headers = 48
+	}
+	out := the.on(t, the.node(t, from.Spec.NodeName), fmt.Sprintf(`pid=$(crictl inspect -o go-template --template '{{.info.pid}}' "$(crictl ps -q --pod "$(crictl pods -q --name %[1]s)")")
 mtu() { nsenter -t "$pid" -n ip "$@" | sed -n 's/.* mtu \([0-9]*\).*/\1/p'; }
 mtu=$(mtu route get %[2]s); mtu=${mtu:-$(mtu link show eth0)} # plugins limit the one or the other
 fits() { nsenter -t "$pid" -n ping -q -c 1 -W 2 -M do -s "$1" %[2]s >/dev/null 2>&1; }
-fits $((mtu - 28)) && ! fits $((mtu - 27)) && echo "MTU $mtu" || echo "not with $mtu"`, from.Name, to.Status.PodIP))
-		if !strings.HasPrefix(out, "MTU ") {
-			t.Errorf("packets of the MTU do not get from %s to %s: %s", from.Spec.NodeName, to.Spec.NodeName, out)
-		}
-		t.Logf("from %s to %s: %s", from.Spec.NodeName, to.Spec.NodeName, out)
+fits $((mtu - %[3]d)) && ! fits $((mtu - %[3]d + 1)) && echo "MTU $mtu" || echo "not with $mtu"`, from.Name, ip, headers))
+	if !strings.HasPrefix(out, "MTU ") {
+		t.Errorf("packets of the MTU do not get from %s to %s: %s", from.Spec.NodeName, node, out)
 	}
+	t.Logf("from %s to %s at %s: %s", from.Spec.NodeName, node, ip, out)
 }

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"net"
+	"net/netip"
 	"testing"
 
 	"golang.org/x/net/dns/dnsmessage"
@@ -11,12 +12,11 @@ import (
 
 // The world outside of clusters: a zone with a name server of its own, in which
 // every name has one address.
-const (
-	outsideZone    = "corp.test"
-	outsideAddress = "192.0.2.53"
-)
+const outsideZone = "corp.test"
 
-func outsideServer() string { return the.bed.Gateway() + ":5353" }
+func outsideAddress() string { return byFamily("192.0.2.53", "2001:db8::53") }
+
+func outsideServer() string { return net.JoinHostPort(the.bed.Gateway(), "5353") }
 
 // serveOutside runs the zone's name server until the test ends.
 func serveOutside(t *testing.T) {
@@ -38,9 +38,12 @@ func serveOutside(t *testing.T) {
 			}
 			q := m.Questions[0]
 			m.Response, m.Additionals = true, nil
-			if q.Type == dnsmessage.TypeA {
-				address := [4]byte(net.ParseIP(outsideAddress).To4())
-				m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: 5}, Body: &dnsmessage.AResource{A: address}}}
+			header, address := dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: 5}, netip.MustParseAddr(outsideAddress())
+			switch {
+			case q.Type == dnsmessage.TypeA && address.Is4():
+				m.Answers = []dnsmessage.Resource{{Header: header, Body: &dnsmessage.AResource{A: address.As4()}}}
+			case q.Type == dnsmessage.TypeAAAA && address.Is6():
+				m.Answers = []dnsmessage.Resource{{Header: header, Body: &dnsmessage.AAAAResource{AAAA: address.As16()}}}
 			}
 			if answer, err := m.Pack(); err == nil {
 				_, _ = conn.WriteTo(answer, from)

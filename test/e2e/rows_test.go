@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -148,15 +149,11 @@ func prove(t *testing.T, c *cluster) {
 			t.Fatal(err)
 		}
 	}
-	p, err := smoke.New(c.kubeconfig(), t.Logf)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var outside []string
 	if c.zones {
-		outside = append(outside, "www."+outsideZone+"="+outsideAddress)
+		outside = append(outside, "www."+outsideZone+"="+outsideAddress())
 	}
-	if err := p.Prove(t.Context(), "cluster.local", outside...); err != nil {
+	if err := prover(t, c).Prove(t.Context(), "cluster.local", outside...); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -164,11 +161,7 @@ func prove(t *testing.T, c *cluster) {
 // checkNodes compares what nodes say about themselves with what was asked for.
 func checkNodes(t *testing.T, c *cluster) {
 	t.Helper()
-	p, err := smoke.New(c.kubeconfig(), t.Logf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := p.Client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	list, err := c.client(t).CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,8 +169,13 @@ func checkNodes(t *testing.T, c *cluster) {
 	program := find(t, runtime.Name+"@"+c.containerd)
 	for i, n := range list.Items {
 		is := n.Status.NodeInfo
-		got := []string{n.Name, is.KubeletVersion, is.ContainerRuntimeVersion, n.Status.Addresses[0].Address}
-		want := []string{the.nodes[i].Name, c.version(t), runtime.Name + "://" + program.Version[1:], the.nodes[i].Address}
+		got := []string{n.Name, is.KubeletVersion, is.ContainerRuntimeVersion}
+		for _, a := range n.Status.Addresses {
+			if a.Type == corev1.NodeInternalIP {
+				got = append(got, a.Address)
+			}
+		}
+		want := append([]string{the.nodes[i].Name, c.version(t), runtime.Name + "://" + program.Version[1:]}, the.nodes[i].Addresses()...)
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("node %d: %s", i, d)
 		}

@@ -145,7 +145,7 @@ func describePEM(data []byte) string {
 var passing = map[string]*regexp.Regexp{
 	"files":      regexp.MustCompile(`^/(etc|var)/\S* [fl] |^/var/lib/(containerd|crio|docker|cri-dockerd|cni|etcd|kubelet)[/ ]`), // files are compared by content
 	"sums":       regexp.MustCompile(`  /(etc|var)/`),                                                                             // the same
-	"interfaces": regexp.MustCompile(`^veth|^cni|^flannel.1 inet|^[0-9a-f]{8}-[0-9a-f-]{27}$`),                                    // who comes first gets the first subnet
+	"interfaces": regexp.MustCompile(`^veth|^cni|^flannel(-v6)?.1 inet|^[0-9a-f]{8}-[0-9a-f-]{27}$`),                              // who comes first gets the first subnet
 	"mounts":     regexp.MustCompile(`/var/lib/kubelet/pods/|/run/containerd/|/run/crio/|/run/docker/|/run/(net|ipc|uts|user)ns/|/var/lib/crio/storage/overlay/|/var/lib/docker/`),
 }
 

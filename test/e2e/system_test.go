@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -54,7 +55,7 @@ func systems(t *testing.T, row int) {
 		return []any{map[string]any{"name": "note", "command": "echo " + when + " $KUBEXM_NODE >> " + hooks}}
 	}
 	c := newCluster(t, row, where{}, impatient, set("hooks", map[string]any{"beforeNode": note("before"), "afterNode": note("after")}), func(spec map[string]any) {
-		spec["hosts"] = append(spec["hosts"].([]any), map[string]any{"name": spare.Name, "address": spare.Address, "roles": []any{"worker"}})
+		spec["hosts"] = append(spec["hosts"].([]any), hostEntry(spare, "worker"))
 	})
 	the.nodes = slices.Insert(slices.Clone(the.nodes), len(the.nodes)-len(c.balancers()), spare) // beside the other worker
 	before := the.snapshots(t)
@@ -268,7 +269,7 @@ func anyReady(secure *tls.Config, at []string) bool {
 	for _, a := range at {
 		go func() {
 			client := &http.Client{Timeout: time.Second, Transport: &http.Transport{TLSClientConfig: secure.Clone(), DisableKeepAlives: true}}
-			answer, err := client.Get("https://" + a + ":6443/readyz")
+			answer, err := client.Get("https://" + net.JoinHostPort(a, "6443") + "/readyz")
 			if err == nil {
 				answer.Body.Close()
 			}

@@ -57,7 +57,7 @@ func upgrades(t *testing.T, row int, from string) {
 	the.nodes = all[:len(all)-1] // the configuration is of these
 	hooks := filepath.Join(the.dir, fmt.Sprint("hooks", row))
 	edits := []edit{impatient, func(spec map[string]any) {
-		spec["hosts"] = append(spec["hosts"].([]any), map[string]any{"name": spare.Name, "address": spare.Address, "roles": []any{"worker"}})
+		spec["hosts"] = append(spec["hosts"].([]any), hostEntry(spare, "worker"))
 		note := func(when string) map[string]any {
 			return map[string]any{"name": "note", "command": "echo " + when + " $KUBEXM_NODE >> " + hooks}
 		}
@@ -226,7 +226,7 @@ func (c *cluster) versions(t *testing.T) {
 	}
 }
 
-// serve runs guests that let requests end before they do, and returns the address of their service.
+// serve runs guests that let requests end before they do, and returns the address of their service, for a URL.
 func (c *cluster) serve(t *testing.T) string {
 	t.Helper()
 	client := c.client(t)
@@ -245,7 +245,7 @@ func (c *cluster) serve(t *testing.T) string {
 	for begin := time.Now(); ; time.Sleep(time.Second) {
 		is, err := client.AppsV1().Deployments("default").Get(t.Context(), deployment.Name, metav1.GetOptions{})
 		if err == nil && is.Status.ReadyReplicas == 4 {
-			return service.Spec.ClusterIP
+			return inURL(service.Spec.ClusterIP)
 		}
 		if time.Since(begin) > 2*time.Minute {
 			t.Fatalf("the guests are not ready: %v", err)

@@ -67,7 +67,7 @@ func watch(t *testing.T, c *cluster) *watcher {
 	t.Helper()
 	conf, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig())
 	must(t, err)
-	conf.Host, conf.TLSClientConfig.ServerName = "https://"+c.workers()[0].Address+":"+relay, "kubernetes"
+	conf.Host, conf.TLSClientConfig.ServerName = "https://"+c.workers()[0].Port(relay), "kubernetes"
 	conf.QPS, conf.Burst, conf.Timeout = 1000, 1000, time.Minute
 	calm, err := kubernetes.NewForConfig(conf)
 	must(t, err)
@@ -91,14 +91,15 @@ func watch(t *testing.T, c *cluster) *watcher {
 // relay lets the worker lead us to where it is led itself, by the name of the endpoint.
 func (c *cluster) relay(t *testing.T) {
 	t.Helper()
-	const renamed = `#!/bin/sh
-exec socat - TCP:"$(sed -n 's|^ *server: https://||p' /etc/kubernetes/kubelet.conf)",connect-timeout=1`
-	to := "TCP:lb.kubexm.local:6443,connect-timeout=1"
+	tcp := byFamily("TCP", "TCP6")
+	renamed := `#!/bin/sh
+exec socat - ` + tcp + `:"$(sed -n 's|^ *server: https://||p' /etc/kubernetes/kubelet.conf)",connect-timeout=1`
+	to := tcp + ":lb.kubexm.local:6443,connect-timeout=1"
 	if c.renamed {
 		the.on(t, c.workers()[0], "cat >/run/relay <<'END'\n"+renamed+"\nEND\nchmod 755 /run/relay")
 		to = "EXEC:/run/relay"
 	}
-	the.on(t, c.workers()[0], "systemctl is-active -q relay || systemd-run -q --unit relay socat TCP-LISTEN:"+relay+
+	the.on(t, c.workers()[0], "systemctl is-active -q relay || systemd-run -q --unit relay socat "+tcp+"-LISTEN:"+relay+
 		",fork,reuseaddr "+to+"; until ss -Hltn | grep -q :"+relay+"; do sleep 0.1; done")
 }
 

@@ -19,7 +19,7 @@ func (p *Prover) deploy(ctx context.Context) (*corev1.Service, error) {
 	if err == nil || apierrors.IsAlreadyExists(err) {
 		_, err = p.Client.AppsV1().DaemonSets(namespace).Create(ctx, daemonSet(), metav1.CreateOptions{})
 	}
-	for _, s := range services() {
+	for _, s := range services(len(p.Families) > 1) {
 		if err == nil || apierrors.IsAlreadyExists(err) {
 			_, err = core.Services(namespace).Create(ctx, s, metav1.CreateOptions{})
 		}
@@ -66,11 +66,14 @@ const (
 	onNode = "probe-node"   // and at a port of every node
 )
 
-func services() []*corev1.Service {
+func services(dual bool) []*corev1.Service {
 	service := func(name string, change func(*corev1.ServiceSpec)) *corev1.Service {
 		s := &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec:       corev1.ServiceSpec{Selector: labels, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080)}}},
+		}
+		if dual {
+			s.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyRequireDualStack)
 		}
 		change(&s.Spec)
 		return s

@@ -3,6 +3,7 @@ package smoke
 import (
 	"context"
 	"fmt"
+	"net"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -37,16 +38,18 @@ func (p *Prover) Policies(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, one := range policies(abroad) {
+	for _, one := range policies(abroad, dnsCache[p.Families[0]]) {
 		policy := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "policy"}, Spec: one.spec}
 		if _, err := p.Client.NetworkingV1().NetworkPolicies(home).Create(ctx, policy, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("making a policy: %w", err)
 		}
 		asking, asked := errgroup.WithContext(ctx)
 		for name, client := range clients {
-			asking.Go(func() error {
-				return p.gets(asked, client, "get", "url", "http://"+server.Status.PodIP+":8080/", one.reach[name])
-			})
+			for _, ip := range podIPs(server) {
+				asking.Go(func() error {
+					return p.gets(asked, client, "get", "url", "http://"+net.JoinHostPort(ip, "8080")+"/", one.reach[name])
+				})
+			}
 		}
 		if one.resolves {
 			asking.Go(func() error { return p.gets(asked, clients["stranger"], "resolve", "name", "kubernetes.default", true) })
@@ -75,10 +78,10 @@ type policy struct {
 	resolves bool // the stranger resolves names
 }
 
-// dnsCache is the address at which pods ask for names, unless the configuration has another one.
-const dnsCache = "169.254.25.10/32"
+// dnsCache is the address at which pods ask for names, by the primary family, unless the configuration has another one.
+var dnsCache = map[corev1.IPFamily]string{corev1.IPv4Protocol: "169.254.25.10/32", corev1.IPv6Protocol: "fd69:254:25::10/128"}
 
-func policies(abroad string) []policy {
+func policies(abroad, cache string) []policy {
 	is := func(label, value string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{label: value}}
 	}
@@ -95,7 +98,7 @@ func policies(abroad string) []policy {
 	const ingress, egress = networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress
 	all := map[string]bool{"friend": true, "stranger": true, "visitor": true}
 	names := to("stranger", networkingv1.PolicyTypeEgress)
-	names.Egress = []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: dnsCache}}}}}
+	names.Egress = []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: cache}}}}}
 	return []policy{
 		{"denies all ingress", to("server", ingress), nil, false},
 		{"allows a label", to("server", ingress, from(networkingv1.NetworkPolicyPeer{PodSelector: is("app", "friend")})), map[string]bool{"friend": true}, false},

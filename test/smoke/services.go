@@ -2,9 +2,10 @@ package smoke
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,34 +16,47 @@ import (
 
 // kinds proves what Services do besides leading from an address to pods, as services does, for which each pod reaches itself, too.
 func (p *Prover) kinds(ctx context.Context, pods []corev1.Pod, domain string) error {
-	port, err := p.Client.CoreV1().Services(namespace).Get(ctx, onNode, metav1.GetOptions{})
+	core := p.Client.CoreV1().Services(namespace)
+	port, err := core.Get(ctx, onNode, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("reading the Service: %w", err)
 	}
-	var addresses []string
+	keeps, err := core.Get(ctx, sticky, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("reading the Service: %w", err)
+	}
+	var addresses, urls []string
 	for _, pod := range pods {
-		addresses = append(addresses, pod.Status.PodIP)
+		addresses = append(addresses, podIPs(&pod)...)
+		for _, ip := range hostIPs(&pod) {
+			urls = append(urls, "http://"+net.JoinHostPort(ip, strconv.Itoa(int(port.Spec.Ports[0].NodePort))))
+		}
 	}
 	slices.Sort(addresses)
 	for _, from := range pods {
-		if err := errors.Join(p.sticks(ctx, from), p.leadsTo(ctx, from, each+"."+namespace+".svc."+domain, addresses)); err != nil {
+		if err := p.leadsTo(ctx, from, each+"."+namespace+".svc."+domain, addresses); err != nil {
 			return err
 		}
-		for _, at := range pods {
-			if err := p.allBehind(ctx, from, fmt.Sprintf("%s:%d", at.Status.HostIP, port.Spec.Ports[0].NodePort), len(pods)); err != nil {
+		for _, ip := range keeps.Spec.ClusterIPs {
+			if err := p.sticks(ctx, from, inURL(ip)); err != nil {
+				return err
+			}
+		}
+		for _, url := range urls {
+			if err := p.allBehind(ctx, from, strings.TrimPrefix(url, "http://"), len(pods)); err != nil {
 				return err
 			}
 		}
 	}
 	p.Say("Services lead from ports of all nodes to all pods, keep who asks to one pod, and without an address lead to the pods themselves")
-	return nil
+	return p.fromHosts(ctx, pods, urls)
 }
 
 // sticks lets a pod ask a Service that is to lead it to the same pod always.
-func (p *Prover) sticks(ctx context.Context, from corev1.Pod) error {
+func (p *Prover) sticks(ctx context.Context, from corev1.Pod, host string) error {
 	heard := map[string]bool{}
 	for range 8 {
-		name, err := p.get(ctx, from.Name, sticky)
+		name, err := p.get(ctx, from.Name, host)
 		if err != nil {
 			return err
 		}

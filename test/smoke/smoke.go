@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -28,11 +29,14 @@ const namespace = "smoke"
 
 // A Prover proves one cluster.
 type Prover struct {
-	Client *kubernetes.Clientset
-	Say    func(format string, args ...any) // told each thing that was proven
+	Client   *kubernetes.Clientset
+	Say      func(format string, args ...any) // told each thing that was proven
+	Families []corev1.IPFamily                // of the addresses of nodes, pods and Services, the primary one first
+	// Host has a node itself ask for URLs, and returns the answers; nil: no node is asked to.
+	Host func(ctx context.Context, node string, urls ...string) (string, error)
 }
 
-// New reads a kubeconfig file.
+// New reads a kubeconfig file, of a cluster with IPv4 unless Families is changed.
 func New(kubeconfig string, say func(format string, args ...any)) (*Prover, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -43,7 +47,7 @@ func New(kubeconfig string, say func(format string, args ...any)) (*Prover, erro
 	if err != nil {
 		return nil, fmt.Errorf("making an API client: %w", err)
 	}
-	return &Prover{client, say}, nil
+	return &Prover{Client: client, Say: say, Families: []corev1.IPFamily{corev1.IPv4Protocol}}, nil
 }
 
 // Prove starts a pod on every node, lets them ask each other, and removes them.
@@ -61,7 +65,7 @@ func (p *Prover) Prove(ctx context.Context, domain string, external ...string) e
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(p.across(ctx, pods), p.services(ctx, pods, service, domain), p.kinds(ctx, pods, domain), p.names(ctx, pods, domain, external), p.logs(ctx, pods)); err != nil {
+	if err := errors.Join(p.addressed(pods), p.across(ctx, pods), p.services(ctx, pods, service, domain), p.kinds(ctx, pods, domain), p.names(ctx, pods, domain, external), p.logs(ctx, pods)); err != nil {
 		return err
 	}
 	return p.remove(ctx, namespace)
@@ -149,8 +153,10 @@ func (p *Prover) get(ctx context.Context, pod, host string) (string, error) {
 func (p *Prover) across(ctx context.Context, pods []corev1.Pod) error {
 	for _, from := range pods {
 		for _, to := range pods {
-			if name, err := p.get(ctx, from.Name, to.Status.PodIP+":8080"); err != nil || name != to.Name {
-				return errors.Join(fmt.Errorf("the pod on %s asked the pod on %s, %s, and heard %q", from.Spec.NodeName, to.Spec.NodeName, to.Name, name), err)
+			for _, ip := range podIPs(&to) {
+				if name, err := p.get(ctx, from.Name, net.JoinHostPort(ip, "8080")); err != nil || name != to.Name {
+					return errors.Join(fmt.Errorf("the pod on %s asked the pod on %s, %s, at %s, and heard %q", from.Spec.NodeName, to.Spec.NodeName, to.Name, ip, name), err)
+				}
 			}
 		}
 	}
@@ -161,14 +167,21 @@ func (p *Prover) across(ctx context.Context, pods []corev1.Pod) error {
 // services lets each pod ask the Service, by address and by name, until all pods
 // behind it have answered.
 func (p *Prover) services(ctx context.Context, pods []corev1.Pod, service *corev1.Service, domain string) error {
-	for _, host := range []string{service.Spec.ClusterIP, service.Name + "." + namespace + ".svc." + domain, service.Name} {
+	hosts := []string{service.Name + "." + namespace + ".svc." + domain, service.Name}
+	for _, ip := range service.Spec.ClusterIPs {
+		hosts = append(hosts, inURL(ip))
+	}
+	if err := p.has("the Service", service.Spec.ClusterIPs); err != nil {
+		return err
+	}
+	for _, host := range hosts {
 		for _, from := range pods {
 			if err := p.allBehind(ctx, from, host, len(pods)); err != nil {
 				return err
 			}
 		}
 	}
-	p.Say("the Service %s leads to all pods, from every node, by address and by name", service.Spec.ClusterIP)
+	p.Say("the Service %s leads to all pods, from every node, by address and by name", strings.Join(service.Spec.ClusterIPs, " "))
 	return nil
 }
 

@@ -37,14 +37,15 @@ type configData struct {
 	Runtime                                       string // empty: containerd, likewise
 	Upstream                                      bool
 	Files, Images                                 string // addresses of the mirror
+	PodCIDR, ServiceCIDR                          string // empty: the defaults, of IPv4
 	Hosts                                         []configHost
 	Registries                                    []string
 	Kubernetes, Etcd, Containerd, Flannel         string // versions
 }
 
 type configHost struct {
-	Name, Address string
-	Roles         []string
+	Name, Address, Internal string // no Internal: the address
+	Roles                   []string
 }
 
 // Row is a way to deploy a cluster.
@@ -132,6 +133,7 @@ func (t *Testbed) Config(w io.Writer, b *build.Builder, o ConfigOptions) error {
 		Type: row.Kubernetes, EtcdType: row.Etcd, EtcdURL: etcd, EtcdCerts: certs, Balancer: row.Balancer, VIP: t.VIP(),
 		Network: o.Network, Runtime: o.Runtime, Files: t.FilesAddress(), Images: t.ImagesAddress(), Hosts: hosts,
 	}
+	data.PodCIDR, data.ServiceCIDR = t.cidrs()
 	if data.User == "kube" {
 		data.SudoPassword = Password
 	}
@@ -201,7 +203,11 @@ func (r Row) hosts(nodes []Node) ([]configHost, error) {
 		if len(nodes) == 1 {
 			roles = append(roles, "worker")
 		}
-		hosts = append(hosts, configHost{n.Name, n.Address, roles})
+		one := configHost{Name: n.Name, Address: n.Address, Roles: roles}
+		if n.Second != "" {
+			one.Internal = strings.Join(n.Addresses(), ",")
+		}
+		hosts = append(hosts, one)
 	}
 	return hosts, nil
 }

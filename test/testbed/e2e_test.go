@@ -46,7 +46,7 @@ func real(t *testing.T, name string) *Testbed {
 func remains(tb *Testbed) string {
 	var left strings.Builder
 	for what, args := range map[string][]string{
-		"link": {"ip", "-br", "link"}, "namespace": {"ip", "netns"}, "rule": {"iptables-save"}, "process": {"ps", "-eo", "pid,args"},
+		"link": {"ip", "-br", "link"}, "namespace": {"ip", "netns"}, "rule": {"iptables-save"}, "IPv6 rule": {"ip6tables-save"}, "routing": {"ip", "-6", "rule"}, "process": {"ps", "-eo", "pid,args"},
 	} {
 		out, err := host.Run(context.Background(), args[0], args[1:]...)
 		if err != nil {
@@ -197,8 +197,8 @@ func testIsolated(t *testing.T, tb *Testbed, n, other Node) {
 	if err := tb.Isolate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	inside := func(line string) string {
-		out, err := host.Run(t.Context(), "ip", append(tb.Inside()[1:], "sh", "-c", line+" || echo lost")...)
+	inside := func(address string) string { // one packet, as by ping, which this machine may not have
+		out, err := host.Run(t.Context(), "ip", append(tb.Inside()[1:], "bash", "-c", "timeout 0.8 bash -c '</dev/tcp/"+address+"/22' && echo found || echo lost")...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +208,7 @@ func testIsolated(t *testing.T, tb *Testbed, n, other Node) {
 	if out := must(t, tb, n, ping+other.Address+" && echo found"); out != "found" {
 		t.Errorf("among nodes: %s", out)
 	}
-	if out := inside(ping + n.Address + " && echo found"); out != "found" {
+	if out := inside(n.Address); out != "found" {
 		t.Errorf("from beside them: %s", out)
 	}
 	tried := func() int64 {
@@ -221,7 +221,13 @@ func testIsolated(t *testing.T, tb *Testbed, n, other Node) {
 	if count := tried(); count != 0 {
 		t.Errorf("%d packets wanted out where none did", count)
 	}
-	for i, out := range []string{must(t, tb, n, ping+"192.0.2.1 || echo lost"), must(t, tb, n, ping+tb.Gateway()+" || echo lost"), inside(ping + "192.0.2.1")} {
+	outside := map[bool]string{true: "192.0.2.1", false: "2001:db8::1"}[tb.Family() == IPv4]
+	for i, way := range []func() string{
+		func() string { return must(t, tb, n, ping+outside+" || echo lost") },
+		func() string { return must(t, tb, n, ping+tb.Gateway()+" || echo lost") },
+		func() string { return inside(outside) },
+	} {
+		out := way()
 		if count := tried(); out != "lost" || count != int64(i+1) {
 			t.Errorf("way %d: %q, %d packets", i, out, count)
 		}

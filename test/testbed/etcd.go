@@ -22,7 +22,7 @@ func (t *Testbed) EtcdCerts() string { return filepath.Join(t.Dir, "certs", stri
 // etcdCerts makes those that are not there yet.
 func (t *Testbed) etcdCerts(n Node) error {
 	store := &pki.Store{Dir: filepath.Dir(t.EtcdCerts())}
-	member, client := pki.EtcdMember("etcd", []string{n.Address}), pki.EtcdClient("etcd")
+	member, client := pki.EtcdMember("etcd", n.Addresses()), pki.EtcdClient("etcd")
 	member.Name, client.Name = "member", "client"
 	for _, spec := range []pki.Spec{member, client} {
 		if _, err := store.Leaf(spec); err != nil {
@@ -32,7 +32,7 @@ func (t *Testbed) etcdCerts(n Node) error {
 	return store.Flush()
 }
 
-func etcdURL(n Node) string { return "https://" + n.Address + ":2379" }
+func etcdURL(n Node) string { return "https://" + n.Port("2379") }
 
 // RunEtcd runs an etcd on a node that holds nothing yet and has an authority of its own: one that is
 // not kubexm's. It comes back when the node boots again.

@@ -95,12 +95,15 @@ func (t *Testbed) restore(ctx context.Context) error {
 			}
 		}
 	}
-	for _, table := range []string{"filter", "nat"} {
-		rules, err := host.Run(ctx, "iptables-save", "-t", table)
-		if err != nil || strings.Contains(before.Tables, "table ip "+table+"\n") || strings.Contains(rules, "\n-A ") {
+	now, _ := host.Run(ctx, "nft", "list", "tables")
+	for _, table := range []string{"ip filter", "ip nat", "ip6 filter"} {
+		family, name, _ := strings.Cut(table, " ")
+		rules, err := host.Run(ctx, family+"tables-save", "-t", name)
+		made := strings.Contains(now, "table "+table+"\n") && !strings.Contains(before.Tables, "table "+table+"\n")
+		if err != nil || !made || strings.Contains(rules, "\n-A ") {
 			continue
 		}
-		if err := command(ctx, "nft delete table ip "+table); err != nil {
+		if err := command(ctx, "nft delete table "+table); err != nil {
 			t.logf("not put back: %v", err)
 		}
 	}

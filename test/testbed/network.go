@@ -15,8 +15,29 @@ import (
 // chain holds this testbed's rules, in the nat and in the filter table.
 func (t *Testbed) chain() string { return "KUBEXM-" + strings.ToUpper(t.Name) }
 
-// jumps are the rules that lead into chain.
-var jumps = []struct{ table, from string }{{"nat", "POSTROUTING"}, {"filter", "FORWARD"}}
+// A jump is a rule that leads into chain, and what it finds there.
+type jump struct {
+	table, how, from string // the beginning of a command; whether it comes first or last; the chain that it is in
+	rules            []string
+}
+
+// jumps are those that the testbed's families need. IPv6 has no way to what this machine reaches.
+func (t *Testbed) jumps() []jump {
+	br := t.bridge()
+	pass := []string{"-i " + br + " -j ACCEPT", "-o " + br + " -j ACCEPT"}
+	all := []jump{
+		{"iptables -w -t nat", "-A", "POSTROUTING", []string{"-s " + t.Subnet() + " ! -o " + br + " -j MASQUERADE"}}, // not what only crosses the bridge
+		{"iptables -w -t filter", "-I", "FORWARD", pass},
+		{"ip6tables -w -t filter", "-I", "FORWARD", pass},
+	}
+	switch t.Family() {
+	case Dual:
+		return all
+	case IPv6:
+		return all[2:]
+	}
+	return all[:2]
+}
 
 // netUp makes the bridge and lets nodes reach what this machine reaches.
 func (t *Testbed) netUp(ctx context.Context) error {
@@ -31,23 +52,19 @@ func (t *Testbed) netUp(ctx context.Context) error {
 		return fmt.Errorf("the address %s of testbed %s is in use on interface %s: choose another testbed name", t.Gateway(), t.Name, owner)
 	}
 	br, chain := t.bridge(), t.chain()
-	for _, c := range []string{
-		"iptables -w -t nat -N " + chain,
-		"iptables -w -t nat -A " + chain + " -s " + t.Subnet() + " ! -o " + br + " -j MASQUERADE", // not what only crosses the bridge
-		"iptables -w -t nat -A POSTROUTING -j " + chain,
-		"iptables -w -t filter -N " + chain,
-		"iptables -w -t filter -A " + chain + " -i " + br + " -j ACCEPT",
-		"iptables -w -t filter -A " + chain + " -o " + br + " -j ACCEPT",
-		"iptables -w -t filter -I FORWARD -j " + chain,
-		"ip link add " + br + " type bridge",
-		"ip link set " + br + " up",
-		"ip addr add " + t.Gateway() + "/24 dev " + br,
-	} {
-		if err := command(ctx, c); err != nil {
-			return err
+	var all []string
+	for _, j := range t.jumps() {
+		all = append(all, j.table+" -N "+chain)
+		for _, r := range j.rules {
+			all = append(all, j.table+" -A "+chain+" "+r)
 		}
+		all = append(all, j.table+" "+j.how+" "+j.from+" -j "+chain)
 	}
-	return nil
+	all = append(all, "ip link add "+br+" type bridge", "ip link set "+br+" up")
+	for _, a := range t.addresses(1) {
+		all = append(all, "ip addr add "+onLink(a, br))
+	}
+	return commands(ctx, all...)
 }
 
 // Sent counts the bytes that this machine, not its nodes, has sent to nodes.
@@ -64,11 +81,11 @@ func (t *Testbed) netDown(ctx context.Context) error {
 	if err := t.Release(ctx); err != nil {
 		return err
 	}
-	for _, j := range jumps {
-		for command(ctx, "iptables -w -t "+j.table+" -D "+j.from+" -j "+t.chain()) == nil {
+	for _, j := range t.jumps() {
+		for command(ctx, j.table+" -D "+j.from+" -j "+t.chain()) == nil {
 		}
-		if command(ctx, "iptables -w -t "+j.table+" -F "+t.chain()) == nil {
-			if err := command(ctx, "iptables -w -t "+j.table+" -X "+t.chain()); err != nil {
+		if command(ctx, j.table+" -F "+t.chain()) == nil {
+			if err := command(ctx, j.table+" -X "+t.chain()); err != nil {
 				return err
 			}
 		}
@@ -101,27 +118,26 @@ func (t *Testbed) plugIn(ctx context.Context, n Node) error {
 		return err
 	}
 	ns := t.own(n.Name)
-	for _, c := range []string{
+	all := []string{
 		"ip netns add " + ns,
 		"ip link add " + ns + " type veth peer name eth0 address " + hardwareAddress(n) + " netns " + ns,
 		"ip link set " + ns + " master " + t.bridge() + " up",
-		"ip -n " + ns + " addr add " + n.Address + "/24 dev eth0",
 		"ip netns exec " + ns + " sysctl -q -w net.ipv4.ip_forward=0", // a new namespace takes after this machine
-		"ip -n " + ns + " link set lo up",
-		"ip -n " + ns + " link set eth0 up",
-		"ip -n " + ns + " route add default via " + t.Gateway(),
-	} {
-		if err := command(ctx, c); err != nil {
-			return err
-		}
 	}
-	return nil
+	if t.Family() != IPv4 { // its addresses and routes are those that are given to it
+		all = append(all, "ip netns exec "+ns+" sysctl -q -w net.ipv6.conf.all.disable_ipv6=0 net.ipv6.conf.all.forwarding=0 net.ipv6.conf.eth0.accept_ra=0")
+	}
+	all = append(all, "ip -n "+ns+" link set lo up", "ip -n "+ns+" link set eth0 up")
+	for i, a := range n.Addresses() {
+		all = append(all, "ip -n "+ns+" addr add "+onLink(a, "eth0"), "ip -n "+ns+" route add default via "+t.addresses(1)[i])
+	}
+	return commands(ctx, all...)
 }
 
 // hardwareAddress is one that the node keeps.
 func hardwareAddress(n Node) string {
-	ip := net.ParseIP(n.Address).To4()
-	return net.HardwareAddr{0x02, 0, ip[0], ip[1], ip[2], ip[3]}.String()
+	ip := net.ParseIP(n.Address).To16()
+	return net.HardwareAddr{0x02, 0, ip[12], ip[13], ip[14], ip[15]}.String()
 }
 
 func (t *Testbed) unplug(ctx context.Context, node string) error {
@@ -165,8 +181,22 @@ func (t *Testbed) Heal(ctx context.Context, n Node) error {
 	if err := command(ctx, "ip link set "+t.own(n.Name)+" up"); err != nil {
 		return err
 	}
-	// This machine may be about to conclude that the node is not there: then it asks anew.
-	return command(ctx, "ip neigh flush to "+n.Address+" dev "+t.bridge())
+	for _, a := range n.Addresses() { // this machine may be about to conclude that the node is not there: then it asks anew
+		if err := command(ctx, "ip neigh flush to "+a+" dev "+t.bridge()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// commands runs one after the other.
+func commands(ctx context.Context, lines ...string) error {
+	for _, l := range lines {
+		if err := command(ctx, l); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // command runs a line that needs no quoting.

@@ -72,16 +72,12 @@ func (t *Testbed) personalize(n Node) error {
 	if _, err := rand.Read(id); err != nil {
 		return err
 	}
-	resolv, err := resolvers()
+	files, err := t.networkFiles(n)
 	if err != nil {
 		return err
 	}
-	for name, text := range map[string]string{
-		"etc/hostname":    n.Name + "\n",
-		"etc/machine-id":  hex.EncodeToString(id) + "\n",
-		"etc/hosts":       "127.0.0.1\tlocalhost\n127.0.1.1\t" + n.Name + "\n",
-		"etc/resolv.conf": resolv,
-	} {
+	files["etc/hostname"], files["etc/machine-id"] = n.Name+"\n", hex.EncodeToString(id)+"\n"
+	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
 			return err
 		}
@@ -100,6 +96,24 @@ func (t *Testbed) personalize(n Node) error {
 		}
 	}
 	return makeKey(filepath.Join(root, "etc/ssh/ssh_host_ed25519_key"), "root@"+n.Name)
+}
+
+// networkFiles are those by which a node finds names, and what has them. One that has IPv6 alone asks the gateway, for packages too: see Serve.
+func (t *Testbed) networkFiles(n Node) (map[string]string, error) {
+	servers, err := resolvers()
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]string{"etc/hosts": "127.0.0.1\tlocalhost\n127.0.1.1\t" + n.Name + "\n"}
+	if t.Family() != IPv4 {
+		files["etc/hosts"] += "::1\tlocalhost ip6-localhost ip6-loopback\n"
+	}
+	if t.Family() == IPv6 {
+		servers = []string{t.Gateway()}
+		files["etc/apt/apt.conf.d/99testbed"] = `Acquire::http::Proxy "http://` + t.FilesAddress() + "/\";\n"
+	}
+	files["etc/resolv.conf"] = "nameserver " + strings.Join(servers, "\nnameserver ") + "\n"
+	return files, nil
 }
 
 // writeAs writes a file that belongs to whom its directory belongs to.
@@ -140,24 +154,24 @@ func makeKey(path, comment string) error {
 }
 
 // resolvers returns this machine's name servers, without those that only it can reach.
-func resolvers() (string, error) {
+func resolvers() ([]string, error) {
 	for _, path := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} {
 		b, err := os.ReadFile(path)
 		if err != nil && !gone(err) {
-			return "", fmt.Errorf("reading the name servers: %w", err)
+			return nil, fmt.Errorf("reading the name servers: %w", err)
 		}
-		var out strings.Builder
+		var all []string
 		for line := range strings.Lines(string(b)) {
 			f := strings.Fields(line)
 			if len(f) == 2 && f[0] == "nameserver" && !net.ParseIP(f[1]).IsLoopback() {
-				out.WriteString("nameserver " + f[1] + "\n")
+				all = append(all, f[1])
 			}
 		}
-		if out.Len() > 0 {
-			return out.String(), nil
+		if all != nil {
+			return all, nil
 		}
 	}
-	return "", fmt.Errorf("reading the name servers: this machine has none that a node could reach")
+	return nil, fmt.Errorf("reading the name servers: this machine has none that a node could reach")
 }
 
 //go:embed scripts/launch.sh
@@ -198,7 +212,7 @@ func (t *Testbed) Start(ctx context.Context, n Node) error {
 	if err := t.ready(ctx, n, ended); err != nil {
 		return err
 	}
-	t.logf("%s: up at %s after %.1f s", n.Name, n.Address, time.Since(begin).Seconds())
+	t.logf("%s: up at %s after %.1f s", n.Name, strings.Join(n.Addresses(), " and "), time.Since(begin).Seconds())
 	return nil
 }
 
@@ -240,7 +254,7 @@ func (t *Testbed) ready(ctx context.Context, n Node, ended <-chan struct{}) erro
 			dead = true
 		default:
 		}
-		return dead || answers(n.Address+":22")
+		return dead || answers(n.Port("22"))
 	})
 	if err != nil || dead {
 		return fmt.Errorf("booting %s: it does not come up (%w); its console: %s", n.Name, err, t.console(n))

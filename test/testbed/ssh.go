@@ -37,7 +37,7 @@ func (t *Testbed) knownHosts(nodes []Node) error {
 			return fmt.Errorf("collecting the host keys: %w", err)
 		}
 		f := strings.Fields(string(key))
-		fmt.Fprintf(&out, "%s,%s %s %s\n", n.Address, n.Name, f[0], f[1])
+		fmt.Fprintf(&out, "%s,%s %s %s\n", strings.Join(n.Addresses(), ","), n.Name, f[0], f[1])
 	}
 	return os.WriteFile(t.KnownHosts(), []byte(out.String()), 0o644)
 }

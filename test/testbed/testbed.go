@@ -40,16 +40,18 @@ type Testbed struct {
 
 // A Node is one machine.
 type Node struct {
-	Name    string `json:"name"`    // node1, node2...
-	Index   int    `json:"index"`   // 1, 2...
-	Address string `json:"address"` // IPv4
-	OS      string `json:"os"`      // debian12 or debian13
-	Base    string `json:"base"`    // root file system below its own changes
+	Name    string `json:"name"`             // node1, node2...
+	Index   int    `json:"index"`            // 1, 2...
+	Address string `json:"address"`          // IPv4, or IPv6 where the testbed has nothing else
+	Second  string `json:"second,omitempty"` // IPv6, where it has both
+	OS      string `json:"os"`               // debian12 or debian13
+	Base    string `json:"base"`             // root file system below its own changes
 }
 
 // settings are what `up` was asked for and other commands need.
 type settings struct {
-	User string `json:"user"`
+	User   string `json:"user"`
+	Family string `json:"family,omitempty"` // empty: ipv4
 }
 
 var nameForm = regexp.MustCompile(`^[a-z][a-z0-9]{0,4}$`)
@@ -93,15 +95,15 @@ func network(name string) int {
 }
 
 // Gateway is the address of the machine itself on the nodes' network.
-func (t *Testbed) Gateway() string { return fmt.Sprintf("10.%d.0.1", t.network) }
+func (t *Testbed) Gateway() string { return t.addresses(1)[0] }
 
 // VIP is an address of the nodes' network for load balancers to share.
-func (t *Testbed) VIP() string { return fmt.Sprintf("10.%d.0.100", t.network) }
+func (t *Testbed) VIP() string { return t.addresses(100)[0] }
 
 // SecondVIP is another one.
-func (t *Testbed) SecondVIP() string { return fmt.Sprintf("10.%d.0.101", t.network) }
+func (t *Testbed) SecondVIP() string { return t.addresses(101)[0] }
 
-// Subnet is the nodes' network.
+// Subnet is the nodes' IPv4 network.
 func (t *Testbed) Subnet() string { return fmt.Sprintf("10.%d.0.0/24", t.network) }
 
 // KeyFile is the private key that every account of every node accepts.
@@ -111,12 +113,14 @@ func (t *Testbed) KeyFile() string { return filepath.Join(t.Dir, "ssh", "id_ed25
 func (t *Testbed) KnownHosts() string { return filepath.Join(t.Dir, "ssh", "known_hosts") }
 
 // User is the account that `up` was asked to use.
-func (t *Testbed) User() string {
+func (t *Testbed) User() string { return t.settings().User }
+
+func (t *Testbed) settings() settings {
 	s := settings{User: "root"}
 	if b, err := os.ReadFile(filepath.Join(t.Dir, "settings.json")); err == nil && json.Unmarshal(b, &s) != nil {
-		return "root"
+		return settings{User: "root"}
 	}
-	return s.User
+	return s
 }
 
 func (t *Testbed) bridge() string { return t.Name + "br0" }
@@ -175,7 +179,7 @@ func (t *Testbed) Node(name string) (Node, error) {
 
 // node describes the i-th node.
 func (t *Testbed) node(i int, os, base string) Node {
-	return Node{Name: "node" + strconv.Itoa(i), Index: i, Address: fmt.Sprintf("10.%d.0.%d", t.network, 10+i), OS: os, Base: base}
+	return Node{Name: "node" + strconv.Itoa(i), Index: i, OS: os, Base: base}.at(t.addresses(10 + i))
 }
 
 // Running reports whether the node's container lives.

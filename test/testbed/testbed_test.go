@@ -46,6 +46,8 @@ func TestOptions(t *testing.T) {
 		{Options{Nodes: 245}, "245 nodes", ""},
 		{Options{Nodes: 1, OS: "plan9"}, `"plan9"`, ""},
 		{Options{Nodes: 1, User: "nobody"}, `"nobody"`, ""},
+		{Options{Nodes: 1, Family: Dual}, "", "debian12"},
+		{Options{Nodes: 1, Family: "ipv5"}, `"ipv5"`, ""},
 	} {
 		o := c.options
 		err := o.check()
@@ -94,11 +96,17 @@ func TestRate(t *testing.T) {
 // fake is a testbed with nodes on disk but not in the kernel.
 func fake(t *testing.T, nodes int, user string) *Testbed {
 	t.Helper()
+	return fakeOf(t, nodes, settings{User: user})
+}
+
+func fakeOf(t *testing.T, nodes int, s settings) *Testbed {
+	t.Helper()
 	t.Setenv("KUBEXM_TESTBED_STATE", t.TempDir())
 	tb, err := Open("kx", io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
+	writeJSON(t, filepath.Join(tb.Dir, "settings.json"), s)
 	for i := range nodes {
 		n := tb.node(nodes-i, "debian12", "/base") // any order
 		writeJSON(t, tb.dir(n.Name, "node.json"), n)
@@ -106,7 +114,6 @@ func fake(t *testing.T, nodes int, user string) *Testbed {
 	if err := os.MkdirAll(tb.dir("node99"), 0o755); err != nil { // half made
 		t.Fatal(err)
 	}
-	writeJSON(t, filepath.Join(tb.Dir, "settings.json"), settings{User: user})
 	if err := os.MkdirAll(filepath.Dir(tb.KeyFile()), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,8 @@ type Options struct {
 	Nodes int    // 1 to 244
 	OS    string // debian12 (also when empty), debian13, or mixed: one after the other
 	User  string // account that SSH sessions and configurations use; one of Accounts, root when empty
+
+	Family string // of addresses, one of Families; empty: what the testbed has, or IPv4
 }
 
 // memoryPerNode is what a booted node with a kubelet and a few pods takes.
@@ -42,6 +44,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("%d nodes: want 1 to 244, the addresses .11 to .254", o.Nodes)
 	case !slices.Contains(Accounts, o.User):
 		return fmt.Errorf("no such account %q on nodes: want one of %s", o.User, strings.Join(Accounts, ", "))
+	case o.Family != "" && !slices.Contains(Families, o.Family):
+		return fmt.Errorf("no such family %q: want one of %s", o.Family, strings.Join(Families, ", "))
 	case o.OS != "mixed" && codenames[o.OS] == "":
 		return fmt.Errorf("no such system %q: want debian12, debian13 or mixed", o.OS)
 	}
@@ -103,11 +107,7 @@ func (t *Testbed) prepare(ctx context.Context, o Options) ([]Node, error) {
 	if err := os.MkdirAll(filepath.Dir(t.KeyFile()), 0o755); err != nil {
 		return nil, fmt.Errorf("making testbed %s: %w", t.Name, err)
 	}
-	b, err := json.Marshal(settings{User: o.User})
-	if err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(filepath.Join(t.Dir, "settings.json"), b, 0o644); err != nil {
+	if err := t.set(o); err != nil {
 		return nil, fmt.Errorf("making testbed %s: %w", t.Name, err)
 	}
 	if err := makeKey(t.KeyFile(), "testbed-"+t.Name); err != nil {
@@ -133,6 +133,21 @@ func (t *Testbed) prepare(ctx context.Context, o Options) ([]Node, error) {
 		return nil, err
 	}
 	return nodes[:o.Nodes], t.knownHosts(nodes)
+}
+
+// set notes what other commands need to know. A testbed keeps its family.
+func (t *Testbed) set(o Options) error {
+	s, file := settings{User: o.User, Family: o.Family}, filepath.Join(t.Dir, "settings.json")
+	if _, err := os.Stat(file); err == nil {
+		if s.Family = t.Family(); o.Family != "" && o.Family != s.Family {
+			return fault.Advise(fmt.Errorf("it has %s addresses already", s.Family), "take it away first: testbed down")
+		}
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, b, 0o644)
 }
 
 // Fit says what this machine lacks for o.

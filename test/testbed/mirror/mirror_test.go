@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -290,5 +291,31 @@ func TestEtcdFor(t *testing.T) {
 		if got := etcdFor(table, tag); got != want {
 			t.Errorf("%s: %s, want %s", tag, got, want)
 		}
+	}
+}
+
+// Who asks for a whole URL is given what is there; who asks for a path, what the server has.
+func TestProxy(t *testing.T) {
+	answer := func(text string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, text+r.URL.Path) })
+	}
+	far, near := httptest.NewServer(answer("far")), httptest.NewServer(WithProxy(answer("near")))
+	defer far.Close()
+	defer near.Close()
+	if _, _, body, err := get(t, near.URL+"/a"); err != nil || body != "near/a" {
+		t.Errorf("%q, %v", body, err)
+	}
+	at, err := url.Parse(near.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(at)}}
+	through, err := client.Get(far.URL + "/b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer through.Body.Close()
+	if body, err := io.ReadAll(through.Body); err != nil || string(body) != "far/b" {
+		t.Errorf("%q, %v", body, err)
 	}
 }

@@ -36,11 +36,11 @@ func Trees(b *build.Builder) []string {
 // Layout is the directory of the images in a cache.
 func Layout(c build.Cache) string { return c.Path("images") }
 
-// Serve answers for files and for images on two addresses until ctx ends.
+// Serve answers for files, as a proxy too, and for images on two addresses until ctx ends.
 func Serve(ctx context.Context, b *build.Builder, files, images string, decide func(*http.Request) Fault) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for address, handler := range map[string]http.Handler{
-		files:  Files{Trees: func() []string { return Trees(b) }},
+		files:  WithProxy(Files{Trees: func() []string { return Trees(b) }}),
 		images: Registry{Layout: Layout(b.Cache)},
 	} {
 		if decide != nil {

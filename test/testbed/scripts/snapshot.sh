@@ -39,7 +39,7 @@ ls /run/netns 2> /dev/null
 
 section routes
 ip route show table all | grep -vE '^(broadcast|local|multicast|fe80|ff00)' | sort
-ip rule | sort
+{ ip rule; ip -6 rule; } | sort
 tc qdisc show 2> /dev/null | grep clsact
 
 section 'packet filter'

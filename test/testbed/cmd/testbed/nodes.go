@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -43,6 +44,7 @@ func upCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&o.OS, "os", "debian12", "debian12, debian13 or mixed")
+	cmd.Flags().StringVar(&o.Family, "family", "", "of addresses: "+strings.Join(testbed.Families, ", ")+" (alone); by default what the testbed has, or ipv4")
 	cmd.Flags().StringVar(&o.User, "user", "root", "account to use: root, kube (sudo with password) or nopass (sudo without)")
 	return cmd
 }
@@ -210,7 +212,7 @@ func statusCommand() *cobra.Command {
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "NODE\tADDRESS\tSYSTEM\tSTATE")
 			for _, n := range nodes {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", n.Name, n.Address, n.OS, t.State(n))
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", n.Name, strings.Join(n.Addresses(), ","), n.OS, t.State(n))
 			}
 			return w.Flush()
 		},
