@@ -14,10 +14,11 @@ var (
 	CacheMark  = Mark{"lo:dnscache", "53053"}
 )
 
-// Add is a script that gives the host an address, if it has it not yet.
+// Add is a script that gives the host an address, if it has it not yet. What the host sends comes from another one, where nothing else is said: Linux
+// would take one of IPv6 that has more in common with where a packet goes.
 func (m Mark) Add(ip string) string {
 	if strings.Contains(ip, ":") {
-		return "ip addr replace " + ip + "/128 dev lo nodad metric " + m.Metric
+		return "ip addr replace " + ip + "/128 dev lo nodad preferred_lft 0 metric " + m.Metric
 	}
 	return "ip addr replace " + ip + "/32 dev lo label " + m.Label
 }
