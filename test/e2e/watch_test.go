@@ -91,15 +91,14 @@ func watch(t *testing.T, c *cluster) *watcher {
 // relay lets the worker lead us to where it is led itself, by the name of the endpoint.
 func (c *cluster) relay(t *testing.T) {
 	t.Helper()
-	tcp := byFamily("TCP", "TCP6")
-	renamed := `#!/bin/sh
-exec socat - ` + tcp + `:"$(sed -n 's|^ *server: https://||p' /etc/kubernetes/kubelet.conf)",connect-timeout=1`
-	to := tcp + ":lb.kubexm.local:6443,connect-timeout=1"
+	const renamed = `#!/bin/sh
+exec socat - TCP:"$(sed -n 's|^ *server: https://||p' /etc/kubernetes/kubelet.conf)",connect-timeout=1`
+	to := "TCP:lb.kubexm.local:6443,connect-timeout=1"
 	if c.renamed {
 		the.on(t, c.workers()[0], "cat >/run/relay <<'END'\n"+renamed+"\nEND\nchmod 755 /run/relay")
 		to = "EXEC:/run/relay"
 	}
-	the.on(t, c.workers()[0], "systemctl is-active -q relay || systemd-run -q --unit relay socat "+tcp+"-LISTEN:"+relay+
+	the.on(t, c.workers()[0], "systemctl is-active -q relay || systemd-run -q --unit relay socat "+byFamily("TCP", "TCP6")+"-LISTEN:"+relay+
 		",fork,reuseaddr "+to+"; until ss -Hltn | grep -q :"+relay+"; do sleep 0.1; done")
 }
 
