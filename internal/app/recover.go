@@ -141,7 +141,7 @@ func administrator(ctx context.Context, r *runner.Runner) (access kube.Access, e
 		return access, fmt.Errorf("%s: %w", administratorConf, err)
 	}
 	return kube.Access{
-		Address: at.Host, Others: []string{net.JoinHostPort("127.0.0.1", at.Port())}, ServerName: at.Hostname(), CA: ca,
+		Address: at.Host, Others: []string{net.JoinHostPort("127.0.0.1", at.Port()), net.JoinHostPort("::1", at.Port())}, ServerName: at.Hostname(), CA: ca,
 		Client: func() (*pki.Pair, error) { return user, nil }, Patience: 5 * time.Second,
 	}, nil
 }

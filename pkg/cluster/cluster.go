@@ -352,7 +352,7 @@ func (c *Cluster) EndpointIP(host string) string {
 	case h.Is(v1alpha1.RoleMaster):
 		return c.IP(host)
 	case c.Balancer() == v1alpha1.BalancerInternal && h.Is(v1alpha1.RoleWorker):
-		return "127.0.0.1"
+		return c.OwnIP()
 	case c.Spec.LoadBalancer.VIP != "":
 		return c.Spec.LoadBalancer.VIP
 	}

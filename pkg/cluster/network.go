@@ -20,6 +20,15 @@ func (c *Cluster) NodeIPs() map[string]string {
 // IPv6 reports whether the primary addresses of the cluster are of IPv6: those of API servers, of members of etcd, of the DNS service.
 func (c *Cluster) IPv6() bool { return strings.Contains(c.Spec.Network.PodCIDRs()[0], ":") }
 
+// OwnIP is where a host reaches a proxy of its own. In IPv6 alone it is none of IPv4: a machine that has but that on its loopback finds no name that leads there
+// (AI_ADDRCONFIG of getaddrinfo(3)).
+func (c *Cluster) OwnIP() string {
+	if c.IPv6() {
+		return "::1"
+	}
+	return "127.0.0.1"
+}
+
 // DualStack reports whether pods and services have addresses of both families.
 func (c *Cluster) DualStack() bool { return len(c.Spec.Network.PodCIDRs()) > 1 }
 

@@ -268,7 +268,7 @@ func (c *Cluster) access(addresses ...string) kube.Access {
 
 // ProxyAPI is how a load balancer reaches an API server through its own proxy.
 func (c *Cluster) ProxyAPI() kube.Access {
-	return c.access(net.JoinHostPort("127.0.0.1", strconv.Itoa(c.APIPort())))
+	return c.access(net.JoinHostPort(c.OwnIP(), strconv.Itoa(c.APIPort())))
 }
 
 // VIPAPI is how a host reaches the API server through the address that load balancers share.

@@ -306,7 +306,7 @@ func (c *Cluster) ListensAt(host string) int {
 	switch h := c.Host(host); {
 	case h.Is(v1alpha1.RoleMaster):
 		processes = []string{"kube-apiserver"}
-	case !h.Is(v1alpha1.RoleLoadBalancer) && c.LedTo(host) != "127.0.0.1":
+	case !h.Is(v1alpha1.RoleLoadBalancer) && c.LedTo(host) != c.OwnIP():
 		return 0
 	}
 	for _, p := range append(slices.Clone(c.FormerPorts()), c.APIPort()) {
@@ -380,7 +380,7 @@ func (c *Cluster) VIPHolder() string {
 // SharedBefore is the virtual address to which the name of the endpoint leads on a host now, but is not to lead; empty: there is none.
 func (c *Cluster) SharedBefore(host string) string {
 	at := c.LedTo(host)
-	if at == c.EndpointIP(host) || at == "127.0.0.1" || slices.ContainsFunc(c.Masters(), func(m string) bool { return c.IP(m) == at }) {
+	if at == c.EndpointIP(host) || at == c.OwnIP() || slices.ContainsFunc(c.Masters(), func(m string) bool { return c.IP(m) == at }) {
 		return ""
 	}
 	return at

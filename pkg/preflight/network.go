@@ -79,7 +79,7 @@ var networkChecks = []check{
 		programs := proxy
 		if c.Balances(h) {
 			programs += " and " + vip.Name
-		} else if c.Kubeadm() || c.EndpointIP(h.Name) != "127.0.0.1" {
+		} else if c.Kubeadm() || c.EndpointIP(h.Name) != c.OwnIP() {
 			return Finding{} // ours is a static pod, or none
 		}
 		if f.Env["cluster"] != "" || proxy == "" {

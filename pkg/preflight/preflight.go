@@ -214,7 +214,7 @@ func ports(c *cluster.Cluster, h *v1alpha1.Host) []int {
 	if h.Is(v1alpha1.RoleMaster) {
 		ports = append(ports, c.APIPort(), 10257, 10259)
 	}
-	if c.Balances(h) || c.EndpointIP(h.Name) == "127.0.0.1" {
+	if c.Balances(h) || c.EndpointIP(h.Name) == c.OwnIP() {
 		ports = append(ports, c.APIPort())
 	}
 	if h.Is(v1alpha1.RoleEtcd) {

@@ -424,14 +424,13 @@ func Fence(c *cluster.Cluster) plan.Part {
 
 // LocalProxy runs the proxy of workers by which they reach the API servers, where that is how they do.
 func LocalProxy(c *cluster.Cluster, hosts []string) plan.Task {
-	const local = "127.0.0.1"
 	workers := slices.DeleteFunc(slices.Clone(hosts), func(h string) bool {
 		return c.Balancer() != v1alpha1.BalancerInternal || c.Host(h).Is(v1alpha1.RoleMaster)
 	})
 	return on("proxy", workers, func(h string) []step.Step {
-		switch pod := loadbalancer.Pod(c, h, local); {
+		switch pod := loadbalancer.Pod(c, h, c.OwnIP()); {
 		case !c.Kubeadm():
-			return append([]step.Step{loadbalancer.Packages(c, h)}, listening(c, h, loadbalancer.Service(c, h, local))...)
+			return append([]step.Step{loadbalancer.Packages(c, h)}, listening(c, h, loadbalancer.Service(c, h, c.OwnIP()))...)
 		case c.FormerPorts() != nil: // a kubelet that has just started replaces no pod until it has reached an API server
 			detour := append([]step.Step{host.Detour(c, h)}, listening(c, h, pod, step.APIReady{API: c.ProxyAPI()})...)
 			return append(detour, host.Hosts(c, h, ""))

@@ -57,11 +57,14 @@ var data = map[string][]any{
 	"loadbalancer/haproxy": {proxied},
 	"loadbalancer/nginx":   {proxied},
 	"loadbalancer/keepalived": {map[string]any{
-		"Name": "lb1", "Interface": "eth0", "IP": "10.0.0.21", "VIP": "10.0.0.100", "Port": 6443, "RouterID": 100, "Priority": 150, "IPv6": false,
+		"Name": "lb1", "Interface": "eth0", "IP": "10.0.0.21", "VIP": "10.0.0.100", "Port": 6443, "RouterID": 100, "Priority": 150, "IPv6": false, "Own": "127.0.0.1",
 		"Peers": []string{"10.0.0.22"},
+	}, map[string]any{
+		"Name": "lb1", "Interface": "eth0", "IP": "fd00::21", "VIP": "fd00::100", "Port": 6443, "RouterID": 100, "Priority": 150, "IPv6": true, "Own": "::1",
+		"Peers": []string{"fd00::22"},
 	}},
 	"loadbalancer/proxy-pod": {map[string]any{
-		"Proxy": "haproxy", "Image": "haproxy:3", "Digest": "abc", "Directory": "/etc/haproxy", "Mounted": "/etc/proxy", "Port": 6443,
+		"Proxy": "haproxy", "Image": "haproxy:3", "Digest": "abc", "Directory": "/etc/haproxy", "Mounted": "/etc/proxy", "IPv6": true, "Port": 6443,
 		"Command": []string{"sh", "-c", `exec "haproxy" -db`},
 	}},
 	"loadbalancer/kube-vip":    {vip("arp"), vip("bgp")},
@@ -129,7 +132,7 @@ func calico(v4, v6, backend string, typha int) map[string]any {
 }
 
 var proxied = map[string]any{
-	"Bind": "*", "Port": 6443, "Connections": 20000, "Interval": 1, "Masters": []map[string]string{{"Name": "node1", "Address": "10.0.0.11:6443"}, {"Name": "node2", "Address": "[fd00::12]:6443"}},
+	"Listen": "*:6443", "Connections": 20000, "Interval": 1, "Masters": []map[string]string{{"Name": "node1", "Address": "10.0.0.11:6443"}, {"Name": "node2", "Address": "[fd00::12]:6443"}},
 }
 
 func vip(mode string) map[string]any {

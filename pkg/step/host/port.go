@@ -34,9 +34,9 @@ func Forward(c *cluster.Cluster, host string, to int) (units []step.Step) {
 	}
 	switch h := c.Host(host); {
 	case h.Is(v1alpha1.RoleLoadBalancer):
-		ip = "127.0.0.1"
+		ip = c.OwnIP()
 	case !h.Is(v1alpha1.RoleMaster): // a proxy of its own
-		bind, ip = "127.0.0.1", "127.0.0.1"
+		bind, ip = c.OwnIP(), c.OwnIP()
 	}
 	for _, from := range append(slices.Clone(c.FormerPorts()), c.APIPort()) {
 		if from == to {

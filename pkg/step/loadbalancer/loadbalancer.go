@@ -22,16 +22,16 @@ import (
 
 // settings are what the configuration of a proxy is made of.
 type settings struct {
-	Bind              string
-	Port, Connections int // each connection takes two files
-	Interval          int // seconds from check to check, of each proxy
-	Masters           []master
+	Listen      string
+	Connections int // each takes two files
+	Interval    int // seconds from check to check, of each proxy
+	Masters     []master
 }
 
 type master struct{ Name, Address string }
 
 func settingsOf(c *cluster.Cluster, host, bind string) settings {
-	data := settings{Bind: bind, Port: c.APIPort(), Connections: 450, Interval: 1}
+	data := settings{Listen: net.JoinHostPort(bind, strconv.Itoa(c.APIPort())), Connections: 450, Interval: 1}
 	if c.Balancer() == v1alpha1.BalancerInternal {
 		data.Interval += len(c.Workers()) / 100 // all of them check all masters
 	}
@@ -71,7 +71,7 @@ func Packages(c *cluster.Cluster, host string) step.Step {
 // Everywhere is where a proxy listens that hosts of the cluster reach by any address of its machine.
 func Everywhere(c *cluster.Cluster) string {
 	if c.IPv6() {
-		return "[::]"
+		return "::"
 	}
 	return "*"
 }
@@ -96,9 +96,10 @@ func Pod(c *cluster.Cluster, host, bind string) step.Step {
 	return step.PodFrom(p.Name, reload, mounted, p.Pod, func(command []string) []byte {
 		return templates.Render("loadbalancer/proxy-pod", struct {
 			Proxy, Image, Digest, Directory, Mounted string
+			IPv6                                     bool
 			Command                                  []string
 			Port                                     int
-		}{p.Name, c.Image(p.Parts[0].Name), templates.Digest(reload.Frame), path.Dir(p.Config), mounted, command, c.APIPort()})
+		}{p.Name, c.Image(p.Parts[0].Name), templates.Digest(reload.Frame), path.Dir(p.Config), mounted, c.IPv6(), command, c.APIPort()})
 	})
 }
 
@@ -108,11 +109,12 @@ func Keepalived(c *cluster.Cluster, host string) step.Step {
 	rank := slices.Index(hosts, host)
 	data := struct {
 		Name, Interface, IP, VIP string
+		Own                      string // where the proxy listens, too
 		IPv6                     bool
 		Port, RouterID, Priority int
 		Peers                    []string
 	}{
-		Name: host, Interface: c.Interface(host), IP: c.IP(host), VIP: vip, IPv6: c.IPv6(),
+		Name: host, Interface: c.Interface(host), IP: c.IP(host), VIP: vip, Own: c.OwnIP(), IPv6: c.IPv6(),
 		Port: c.APIPort(), RouterID: RouterID(vip), Priority: 150 - 10*rank,
 	}
 	for _, h := range hosts {
