@@ -219,7 +219,7 @@ func (u *use) onArchs(ctx context.Context, conf *v1alpha1.Cluster, store *resour
 			facts[h] = &runner.Facts{Arch: arch}
 		}
 		c := cluster.New(conf, filepath.Join(u.app.Workdir, conf.Metadata.Name), store, facts)
-		fetchCharts(ctx, c)
+		fetchAddons(ctx, c)
 		all = append(all, c)
 	}
 	return all, nil

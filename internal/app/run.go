@@ -241,14 +241,14 @@ func (s *session) planning(ctx context.Context, facts map[string]*runner.Facts, 
 	c := cluster.New(s.config, s.dir, store, facts)
 	c.Kubexm = s.app.Version
 	if !src.Offline {
-		fetchCharts(ctx, c)
+		fetchAddons(ctx, c)
 	}
 	return c, nil
 }
 
-// fetchCharts fetches the charts of addons: what is planned follows from them. Where they cannot be had, whoever needs them says so.
-func fetchCharts(ctx context.Context, c *cluster.Cluster) {
-	for _, a := range c.Charts() {
+// fetchAddons fetches charts and manifests of addons: what is planned follows from them. Where they cannot be had, whoever needs them says so.
+func fetchAddons(ctx context.Context, c *cluster.Cluster) {
+	for _, a := range c.Fetched() {
 		if _, err := c.Store.Fetch(ctx, a, nil); err != nil {
 			c.Unfetched = errors.Join(c.Unfetched, err)
 		}

@@ -47,7 +47,7 @@ func (c *Cluster) readAddons() (all []Manifests) {
 		}
 		for _, at := range a.Files {
 			had := len(one.Objects)
-			err := manifests(at, func(file string, text []byte) error { return one.add(file, text, *a.Preload) })
+			err := c.manifests(at, func(file string, text []byte) error { return one.add(file, text, *a.Preload) })
 			if err == nil && len(one.Objects) == had { // all that was applied would be removed
 				err = fmt.Errorf("addon %s: there are no manifests in %s", a.Name, at)
 			}
@@ -102,14 +102,27 @@ func (c *Cluster) render(a v1alpha1.Addon) ([]chart.Part, error) {
 	return parts, err
 }
 
-// Charts are those of addons that come from repositories. They must be in the store before Addons is called.
-func (c *Cluster) Charts() (all []resource.Artifact) {
+// Fetched are the charts of addons that come from repositories, and manifests that come from somewhere else. They must be in the store before Addons is called.
+func (c *Cluster) Fetched() (all []resource.Artifact) {
 	for _, a := range c.Spec.Addons {
 		if a.Repository != "" {
 			all = append(all, c.chartOf(a))
 		}
+		for _, at := range a.Files {
+			if isURL(at) {
+				all = append(all, c.manifestsAt(at))
+			}
+		}
 	}
 	return all
+}
+
+func isURL(file string) bool { return strings.Contains(file, "://") }
+
+func (c *Cluster) manifestsAt(url string) resource.Artifact {
+	artifact, err := resource.NewManifests(url)
+	c.Check(err)
+	return artifact
 }
 
 func (c *Cluster) chartOf(a v1alpha1.Addon) resource.Artifact {
@@ -123,15 +136,27 @@ func (c *Cluster) chartFile(a v1alpha1.Addon) (string, error) {
 	if a.Repository == "" {
 		return a.Chart, nil
 	}
-	files, err := c.Store.Programs(context.Background(), c.chartOf(a))
+	return c.fetched(c.chartOf(a))
+}
+
+// fetched is where the store has a file.
+func (c *Cluster) fetched(a resource.Artifact) (string, error) {
+	files, err := c.Store.Programs(context.Background(), a)
 	if err != nil {
 		return "", cmp.Or(c.Unfetched, err)
 	}
 	return files[0].Path, nil
 }
 
-// manifests reads a file, or those in a directory.
-func manifests(root string, use func(file string, text []byte) error) error {
+// manifests reads a file, which may be in the store, or those in a directory.
+func (c *Cluster) manifests(root string, use func(file string, text []byte) error) error {
+	if isURL(root) {
+		file, err := c.fetched(c.manifestsAt(root))
+		if err != nil {
+			return err
+		}
+		root = file
+	}
 	return filepath.WalkDir(root, func(file string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() || file != root && !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(file)) {
 			return err

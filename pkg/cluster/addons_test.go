@@ -68,7 +68,7 @@ func TestKnownAddon(t *testing.T) {
 	if a.Type != v1alpha1.AddonHelm || a.Chart != "metrics-server" || a.Repository == "" || a.Version == "" || a.Namespace != "kube-system" {
 		t.Errorf("%+v", a)
 	}
-	if all := c.Charts(); len(all) != 1 || all[0].String() != "chart "+a.Repository+"/metrics-server "+a.Version {
+	if all := c.Fetched(); len(all) != 1 || all[0].String() != "chart "+a.Repository+"/metrics-server "+a.Version {
 		t.Errorf("%v", all)
 	}
 	for _, own := range []string{"inline: '{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}'", "type: helm, chart: ./mine", "type: helm, chart: metrics-server, repository: https://example.com, version: 1.0.0"} {
@@ -76,5 +76,20 @@ func TestKnownAddon(t *testing.T) {
 		if a := c.Spec.Addons[0]; a.Namespace != "" || strings.Contains(a.Repository, "kubernetes-sigs") {
 			t.Errorf("%s: %+v", own, a)
 		}
+	}
+}
+
+// TestFetched names what is to be fetched for addons.
+func TestFetched(t *testing.T) {
+	c := cluster.New(&v1alpha1.Cluster{Spec: v1alpha1.Spec{Addons: []v1alpha1.Addon{
+		{Name: "a", Files: []string{"https://example.com/install.yaml", "./mine.yaml"}},
+		{Name: "b", Type: v1alpha1.AddonHelm, Chart: "web", Repository: "oci://registry.example.com/charts", Version: "1.0.0"},
+	}}}, "", nil, nil)
+	var names []string
+	for _, a := range c.Fetched() {
+		names = append(names, a.String())
+	}
+	if want := []string{"manifests https://example.com/install.yaml", "chart oci://registry.example.com/charts/web 1.0.0"}; !slices.Equal(names, want) {
+		t.Errorf("%q", names)
 	}
 }

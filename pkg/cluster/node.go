@@ -357,7 +357,7 @@ func Needs(clusters ...*Cluster) (all []resource.Item) {
 		}
 	}
 	for _, c := range clusters {
-		for _, a := range c.Charts() {
+		for _, a := range c.Fetched() {
 			add(resource.Item{Artifact: a})
 		}
 		for _, h := range c.Hosts(v1alpha1.RoleMaster, v1alpha1.RoleWorker, v1alpha1.RoleEtcd, v1alpha1.RoleRegistry) {

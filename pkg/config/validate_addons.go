@@ -47,8 +47,8 @@ func (k *checker) checkContent(at string, a v1alpha1.Addon) {
 		k.fail(at, a.Name, "has manifests, and is a chart: make two addons of it")
 	case a.Type == v1alpha1.AddonHelm && a.Chart == "":
 		k.fail(at+".chart", a.Chart, "is missing")
-	case strings.HasPrefix(a.Chart, "oci://"), strings.HasPrefix(a.Repository, "oci://"):
-		k.fail(at+".chart", a.Chart, "cannot be fetched from a registry of images yet: fetch it with 'helm pull', and name the file")
+	case strings.HasPrefix(a.Chart, "oci://"):
+		k.fail(at+".chart", a.Chart, "must be a name: give what stands before it as repository")
 	case a.Repository == "" && a.Version != "":
 		k.fail(at+".version", a.Version, "is only for charts of a repository: that of a file is in it")
 	case a.Repository != "":
@@ -58,6 +58,11 @@ func (k *checker) checkContent(at string, a v1alpha1.Addon) {
 	case a.Type != v1alpha1.AddonHelm && !manifests:
 		k.fail(at, a.Name, "has neither files nor inline")
 	}
+	for i, file := range a.Files {
+		if strings.Contains(file, "://") {
+			k.checkURL(fmt.Sprintf("%s.files[%d]", at, i), file, "https://example.com/manifests.yaml", "https")
+		}
+	}
 	for i, image := range a.Images {
 		if _, err := name.ParseReference(image); err != nil {
 			k.fail(fmt.Sprintf("%s.images[%d]", at, i), image, "is no reference of an image")
@@ -65,14 +70,19 @@ func (k *checker) checkContent(at string, a v1alpha1.Addon) {
 	}
 }
 
+// checkURL checks from where something is fetched.
+func (k *checker) checkURL(path, value, like string, schemes ...string) {
+	if u, err := url.Parse(value); err != nil || u.Host == "" || !slices.Contains(schemes, u.Scheme) {
+		k.fail(path, value, "must be a URL, like %s", like)
+	} else if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		k.fail(path, u.Redacted(), "must have neither a log-in nor a query: log-ins are in spec.source.access")
+	}
+}
+
 var chartVersion = regexp.MustCompile(`^v?[0-9][0-9A-Za-z.+_-]*$`)
 
 func (k *checker) checkRepository(at string, a v1alpha1.Addon) {
-	if u, err := url.Parse(a.Repository); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
-		k.fail(at+".repository", a.Repository, "must be a URL, like https://charts.example.com")
-	} else if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		k.fail(at+".repository", u.Redacted(), "must have neither a log-in nor a query: log-ins are in spec.source.access")
-	}
+	k.checkURL(at+".repository", a.Repository, "https://charts.example.com or oci://registry.example.com/charts", "https", "http", "oci")
 	if strings.ContainsAny(a.Chart, "/\\") {
 		k.fail(at+".chart", a.Chart, "must be the chart's name in the repository")
 	}

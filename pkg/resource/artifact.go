@@ -71,7 +71,7 @@ func New(component, version, arch string) (Artifact, error) {
 		return Artifact{}, fmt.Errorf("%s: version %q is not of the form 1.2.3", component, version)
 	}
 	a := Artifact{Component: component, Version: plain, Arch: arch}
-	if _, chart := chartOf(component); chart {
+	if _, chart := chartOf(component); chart { // which has any version that it likes
 		a.Version = version
 	}
 	if arch != "amd64" && arch != "arm64" {
@@ -89,6 +89,9 @@ func New(component, version, arch string) (Artifact, error) {
 func (a Artifact) String() string {
 	if c, ok := chartOf(a.Component); ok {
 		return "chart " + c.Base + strings.TrimSuffix(c.File, "-{version}.tgz") + " " + a.Version
+	}
+	if c, ok := manifestsOf(a.Component); ok {
+		return "manifests " + c.Base + c.File
 	}
 	return a.Component + " " + a.Version + " " + a.Arch
 }
@@ -124,6 +127,9 @@ func (a Artifact) member(name string) string {
 
 func find(name string) (Component, error) {
 	if c, ok := chartOf(name); ok {
+		return c, nil
+	}
+	if c, ok := manifestsOf(name); ok {
 		return c, nil
 	}
 	all := Components()

@@ -27,7 +27,27 @@ func chartOf(component string) (c Component, ok bool) {
 	escaped, ok := strings.CutPrefix(component, charts)
 	at, err := url.QueryUnescape(escaped)
 	base, name := path.Split(at)
-	return Component{Name: component, Base: base, File: name + "-{version}.tgz", Sums: listing}, ok && err == nil && strings.Contains(base, "://") && name != ""
+	c = Component{Name: component, Base: base, File: name + "-{version}.tgz", Sums: listing}
+	if strings.HasPrefix(base, OCI) {
+		c.Sums = layer
+	}
+	return c, ok && err == nil && strings.Contains(base, "://") && name != ""
+}
+
+// manifests is what the names of components begin with that are files with manifests: the rest is their URL, escaped.
+const manifests = "manifests-"
+
+// NewManifests returns the artifact of a file with manifests, which is known by its URL.
+func NewManifests(at string) (Artifact, error) {
+	return New(manifests+url.QueryEscape(at), "1", "amd64") // it is the same for all
+}
+
+// manifestsOf is the component of a file with manifests by its name. Nobody says anywhere what it is.
+func manifestsOf(component string) (c Component, ok bool) {
+	escaped, ok := strings.CutPrefix(component, manifests)
+	at, err := url.QueryUnescape(escaped)
+	base, file := path.Split(at)
+	return Component{Name: component, Base: base, File: file}, ok && err == nil && strings.Contains(base, "://") && file != ""
 }
 
 // listing is what Helm repositories call the list of their charts, with checksums and places.
@@ -51,7 +71,9 @@ func (r repositoryIndex) find(name, wanted string) (sum, at string, err error) {
 		case len(v.URLs) == 0:
 			return "", "", fmt.Errorf("it says of chart %s %s not where it is", name, wanted)
 		case strings.HasPrefix(v.URLs[0], "oci://"):
-			return "", "", fault.Advise(fmt.Errorf("it has chart %s %s in a registry of images alone", name, wanted), "fetch it with 'helm pull "+v.URLs[0]+"', and name the file")
+			in, _, _ := strings.Cut(path.Base(v.URLs[0]), ":")
+			return "", "", fault.Advise(fmt.Errorf("it has chart %s %s in a registry of images alone", name, wanted),
+				"name that as repository: "+OCI+path.Dir(strings.TrimPrefix(v.URLs[0], OCI))+", with chart: "+in)
 		case !isSum(v.Digest):
 			return "", "", fault.Advise(fmt.Errorf("%w of chart %s %s is in it", errNoSum, name, wanted), "fetch it with 'helm pull', and name the file")
 		default:
@@ -111,11 +133,14 @@ func (s *Store) listed(ctx context.Context, a Artifact, c Component) (sum, at st
 	return sum, at, from, err
 }
 
-// published is where a file is fetched from: for a chart of a Helm repository what that says, as it may be anywhere.
-func (s *Store) published(ctx context.Context, a Artifact, c Component) (string, error) {
-	if c.Sums != listing {
-		return a.expand(c.Base + "{file}"), nil
+// published are the places from which a file is fetched: for a chart of a Helm repository what that says, as it may be anywhere.
+func (s *Store) published(ctx context.Context, a Artifact, c Component) ([]place, error) {
+	switch c.Sums {
+	case listing:
+		_, at, _, err := s.listed(ctx, a, c)
+		return s.places(at), err
+	case layer:
+		return s.layerPlaces(a, c)
 	}
-	_, at, _, err := s.listed(ctx, a, c)
-	return at, err
+	return s.places(a.expand(c.Base + "{file}")), nil
 }

@@ -43,11 +43,11 @@ func (s *Store) Fetch(ctx context.Context, a Artifact, progress Progress) (strin
 		if s.source.Offline {
 			return "", missing(a.String() + " is not in " + s.dir)
 		}
-		at, err := s.published(ctx, a, c)
+		places, err := s.published(ctx, a, c)
 		if err != nil {
 			return "", fmt.Errorf("fetching %s: %w", a, err)
 		}
-		b := blob{places: s.places(at), path: path, sha256: a.SHA256, progress: progress}
+		b := blob{places: places, path: path, sha256: a.SHA256, progress: progress}
 		if err := s.download(ctx, b); err != nil {
 			return "", fmt.Errorf("fetching %s: %w", a, err)
 		}

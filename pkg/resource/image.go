@@ -263,13 +263,19 @@ func (p *pull) fetch(ctx context.Context, repos []site, parts []ocispec.Descript
 	g.SetLimit(4)
 	for i, d := range parts {
 		b := blob{path: p.blobPath(d.Digest), sha256: d.Digest.Encoded(), progress: t.part(i)}
-		for _, repo := range repos {
-			url := fmt.Sprintf("%s%s/v2/%s/blobs/%s", scheme(repo.Repository), repo.Reference.Host(), repo.Reference.Repository, d.Digest)
-			b.places = append(b.places, place{source.Place{URL: url, Entry: repo.place.Entry}, repo.Client})
-		}
+		b.places = blobPlaces(repos, d.Digest)
 		g.Go(func() error { return p.download(ctx, b) })
 	}
 	return g.Wait()
+}
+
+// blobPlaces are where repositories have a blob.
+func blobPlaces(repos []site, d digest.Digest) (all []place) {
+	for _, repo := range repos {
+		url := fmt.Sprintf("%s%s/v2/%s/blobs/%s", scheme(repo.Repository), repo.Reference.Host(), repo.Reference.Repository, d)
+		all = append(all, place{source.Place{URL: url, Entry: repo.place.Entry}, repo.Client})
+	}
+	return all
 }
 
 func scheme(repo *remote.Repository) string {

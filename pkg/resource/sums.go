@@ -59,12 +59,14 @@ func (s *Store) Resolve(ctx context.Context, a Artifact) (Artifact, error) {
 
 // findSum reads the checksum of an artifact where it is published, and says where that is.
 func (s *Store) findSum(ctx context.Context, a Artifact, c Component) (sum string, at source.Place, err error) {
-	if c.Sums == "" {
+	switch c.Sums {
+	case "":
 		return s.firstSum(ctx, a, c)
-	}
-	if c.Sums == listing {
+	case listing:
 		sum, _, at, err = s.listed(ctx, a, c)
 		return sum, at, err
+	case layer:
+		return s.layerSum(ctx, a, c)
 	}
 	err = askAll(ctx, s, s.source.SumPlaces(a.expand(c.SumsURL())), func(p source.Place) source.Place { return p }, func(ctx context.Context, place source.Place) error {
 		text, err := s.text(ctx, place.URL)

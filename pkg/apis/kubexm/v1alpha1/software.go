@@ -116,13 +116,15 @@ type Addon struct {
 	Type string `json:"type,omitempty" jsonschema:"default=yaml,enum=yaml,enum=helm"`
 	// Namespace of objects that name none; it is created. Default: default.
 	Namespace string `json:"namespace,omitempty"`
-	// Files with manifests on the control machine, or directories, of which all *.yaml, *.yml and *.json files count, in the order of their names.
+	// Files with manifests on the control machine, or directories, of which all *.yaml, *.yml and *.json files count, in the order of their names; or
+	// URLs of files (https://), which the control machine fetches once.
 	Files []string `json:"files,omitempty" content:"file"`
 	// The manifests themselves.
 	Inline string `json:"inline,omitempty"`
 	// For type helm: the chart on the control machine, a directory or an archive; with repository its name there.
 	Chart string `json:"chart,omitempty" content:"file"`
-	// URL of the Helm repository that has the chart, like https://charts.example.com. The control machine fetches it from there.
+	// URL of the Helm repository that has the chart, like https://charts.example.com, or of a registry, like oci://registry.example.com/charts. The
+	// control machine fetches it from there.
 	Repository string `json:"repository,omitempty"`
 	// Version of the chart in the repository, as that has it.
 	Version string `json:"version,omitempty"`
