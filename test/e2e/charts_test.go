@@ -9,12 +9,17 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/registry"
+	godigest "github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,10 +54,11 @@ spec:
 {{- end }}
 `
 
-// repository serves a Helm repository with that chart.
+// repository serves a Helm repository with that chart, a registry of images that has it, too, and manifests.
 func repository(t *testing.T) string {
 	t.Helper()
-	files, index := map[string][]byte{}, "entries:\n  store:\n"
+	files, index := map[string][]byte{"/install.yaml": []byte("{apiVersion: v1, kind: ConfigMap, metadata: {name: bought}}")}, "entries:\n  store:\n"
+	images := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	for _, version := range []string{"v1.0.0", "v1.1.0"} {
 		var b bytes.Buffer
 		z := gzip.NewWriter(&b)
@@ -64,10 +70,15 @@ func repository(t *testing.T) string {
 		must(t, archive.Close())
 		must(t, z.Close())
 		files["/charts/store-"+version+".tgz"] = b.Bytes()
+		publish(t, images, "/v2/charts/store/", version, b.Bytes())
 		index += fmt.Sprintf("  - {version: %s, digest: %x, urls: [charts/store-%s.tgz]}\n", version, sha256.Sum256(b.Bytes()), version)
 	}
 	files["/index.yaml"] = []byte(index)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v2/") {
+			images.ServeHTTP(w, r)
+			return
+		}
 		text, ok := files[r.URL.Path]
 		if !ok {
 			http.NotFound(w, r)
@@ -77,6 +88,36 @@ func repository(t *testing.T) string {
 	}))
 	t.Cleanup(server.Close)
 	return server.URL
+}
+
+// publish puts a chart into a registry of images, as 'helm push' does.
+func publish(t *testing.T, images http.Handler, repo, tag string, chart []byte) {
+	t.Helper()
+	put := func(method, path, kind string, body []byte) ocispec.Descriptor {
+		w, d := httptest.NewRecorder(), ocispec.Descriptor{MediaType: kind, Digest: godigest.FromBytes(body), Size: int64(len(body))}
+		r := httptest.NewRequest(method, repo+strings.ReplaceAll(path, "DIGEST", d.Digest.String()), bytes.NewReader(body))
+		r.Header.Set("Content-Type", kind)
+		if images.ServeHTTP(w, r); w.Code != http.StatusCreated {
+			t.Fatalf("%s %s: %d %s", method, path, w.Code, w.Body)
+		}
+		return d
+	}
+	blob := func(kind string, body []byte) ocispec.Descriptor {
+		return put(http.MethodPost, "blobs/uploads/?digest=DIGEST", kind, body)
+	}
+	m := ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, Config: blob("application/vnd.cncf.helm.config.v1+json", []byte("{}"))}
+	m.SchemaVersion, m.Layers = 2, []ocispec.Descriptor{blob("application/vnd.cncf.helm.chart.content.v1.tar+gzip", chart)}
+	text, err := json.Marshal(m)
+	must(t, err)
+	put(http.MethodPut, "manifests/"+tag, m.MediaType, text)
+}
+
+// published lets a cluster find what repository serves under names of the internet.
+func published(at string) edit {
+	return func(spec map[string]any) {
+		mirrors := spec["source"].(map[string]any)["mirrors"].(map[string]any)
+		mirrors["charts.example.com"], mirrors["https://example.com/"] = at, at+"/"
+	}
 }
 
 func chartAddon(repository, version string) map[string]any {
@@ -111,8 +152,10 @@ func (c *cluster) chart(t *testing.T, repository string) {
 		t.Errorf("the hook of before ended at %v, that of after began at %v", end, first[1].CreationTimestamp)
 	}
 	c.unchanged(t)
-	c.change(t, set("addons", []any{chartAddon(repository, "v1.1.0")}))
+	bought := map[string]any{"name": "bought", "files": []any{"https://example.com/install.yaml"}}
+	c.change(t, published(repository), set("addons", []any{chartAddon("oci://charts.example.com/charts", "v1.1.0"), bought}))
 	c.run(t, "apply", "--yes").ok(t)
+	must(t, second(client.CoreV1().ConfigMaps("default").Get(t.Context(), "bought", metav1.GetOptions{})))
 	for i, job := range runs("v1.1.0") {
 		if job.UID == first[i].UID {
 			t.Errorf("job %s has not run again", job.Name)
