@@ -11,7 +11,7 @@ import (
 var families = map[string]string{"ipv6": "fd00::", "dual": ",fd00::"}
 
 var (
-	hostAddress = regexp.MustCompile(`10\.0\.0\.(\d+)`)
+	hostAddress = regexp.MustCompile(`(?:10\.0\.0|169\.254\.20)\.(\d+)`) // of machines, and of DNS caches
 	hostLine    = regexp.MustCompile(`address: (10\.0\.0\.(\d+)), roles`)
 )
 
