@@ -268,6 +268,11 @@ var troubles = map[string]trouble{
 		return err
 	}},
 	"other network": {prep: made(with("network: {", "network: {podCIDR: 10.100.0.0/16, "))},
+	"other family":  {prep: made(func(config string) string { return like(families["ipv6"], config) })},
+	"second family": {prep: made(func(config string) string { return like(families["dual"], config) }), run: func(a *attempt) error {
+		_, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil)
+		return err
+	}},
 	"other version": {prep: made(with("version: v1.37.1", "version: v1.36.4"))},
 	"other kubelet settings, begun": {prep: func(w *world, a *attempt) {
 		begun(with("type: kubeadm,", "type: kubeadm, maxPods: 50,"))(w, a)
