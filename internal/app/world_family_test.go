@@ -3,25 +3,21 @@ package app_test
 import (
 	"cmp"
 	"net"
-	"regexp"
 	"strings"
+
+	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
 )
 
 // families are by the ends of names of rows, "row9-ipv6", what their configurations are like.
 var families = map[string]string{"ipv6": "fd00::", "dual": ",fd00::"}
 
-var (
-	hostAddress = regexp.MustCompile(`(?:10\.0\.0|169\.254\.20)\.(\d+)`) // of machines, and of DNS caches
-	hostLine    = regexp.MustCompile(`address: (10\.0\.0\.(\d+)), roles`)
-)
-
 // like gives addresses in a text the family that a configuration has: fd00::11 instead of 10.0.0.11; or hosts both of them.
 func like(config, text string) string {
 	switch {
 	case strings.Contains(config, families["dual"]):
-		return hostLine.ReplaceAllString(text, `address: $1, internalAddress: "$1,fd00::$2", roles`)
+		return clustertest.ToDualStack(text)
 	case strings.Contains(config, families["ipv6"]):
-		return hostAddress.ReplaceAllString(text, "fd00::$1")
+		return clustertest.ToIPv6(text)
 	}
 	return text
 }
@@ -34,7 +30,7 @@ func (w *world) at(host string) string { return cmp.Or(w.moved[host], w.like(add
 // ips are all its addresses.
 func (w *world) ips(host string) []string {
 	if strings.Contains(w.first, families["dual"]) {
-		return []string{w.at(host), like(families["ipv6"], addresses[host])}
+		return []string{w.at(host), clustertest.ToIPv6(addresses[host])}
 	}
 	return []string{w.at(host)}
 }
