@@ -72,7 +72,7 @@ func (w *world) close(h *runnertest.Host, process string) {
 
 // proxied are the address and the port at which a proxy listens, and the masters behind it.
 var (
-	proxied = regexp.MustCompile(`(?m)^ *(?:bind|listen) (.*):(\d+);?$`)
+	proxied = regexp.MustCompile(`(?m)^ *(?:bind|listen) (.*):(\d+)( ipv6only=off)?;?$`)
 	behind  = regexp.MustCompile(`(?m)^ *server .*?([0-9.]+:\d+|\[[0-9a-f:]+\]:\d+)`)
 	secured = regexp.MustCompile(`--secure-port=(\d+)`)
 	leading = regexp.MustCompile(`--listen=(.*):(\d+) .* (\S+:\d+)\n`)
@@ -83,8 +83,11 @@ func (w *world) balance(process, file string) func(*runnertest.Host) error {
 	return func(h *runnertest.Host) error {
 		conf, _ := h.Get(file)
 		at := proxied.FindStringSubmatch(conf)
-		if at == nil {
+		switch {
+		case at == nil:
 			return nil
+		case process == "nginx" && at[1] == "[::]" && at[3] == "": // of other programs it is IPv4, too
+			return errors.New("it does not listen at 127.0.0.1, where keepalived asks")
 		}
 		return w.open(h, process, at[2], at[1] == "127.0.0.1", func() (conn net.Conn, err error) {
 			err = fault.Transient(errors.New("connection refused"))
