@@ -101,7 +101,7 @@ func TestFaultsVirtualAddress(t *testing.T) {
 
 // TestVirtualAddress does so with kube-vip.
 func TestVirtualAddress(t *testing.T) {
-	exchanged(t, []string{"row15"})
+	exchanged(t, []string{"row15", "row15-ipv6"})
 }
 
 func exchanged(t *testing.T, names []string) {
@@ -113,7 +113,7 @@ func exchanged(t *testing.T, names []string) {
 				w := newWorld(t, was, "")
 				_, err := w.attempt(t.Context()).create()
 				w.must(err)
-				is := edited(t, was, "loadBalancer: {vip: "+secondVIP+"}")
+				is := edited(t, was, `loadBalancer: {vip: "`+w.like(secondVIP)+`"}`)
 				w.configure(is)
 				chronicle := w.watched()
 				a := w.attempt(t.Context())

@@ -108,7 +108,7 @@ func (e ending) check(t *testing.T, w *world, rebooted string) {
 // faulty are the scenarios on which faults are tried; with the race detector the one with kubeadm and an etcd
 // of kubexm's own.
 func faulty() []string {
-	return racetest.Few("row3", "row1", "row2", "registry", "harbor", "calico", "cilium", "crio", "docker")
+	return racetest.Few("row3", "row1", "row2", "registry", "harbor", "calico", "cilium", "crio", "docker", "row3-ipv6")
 }
 
 // eachMoment tests rows at some moments of their runs, side by side.

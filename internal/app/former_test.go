@@ -99,17 +99,17 @@ func TestFormerWithBroken(t *testing.T) {
 
 // TestFormerWithFresh moves a lone master and adds a worker, in one apply.
 func TestFormerWithFresh(t *testing.T) {
-	for _, name := range []string{"row1", "row2"} {
+	for _, name := range []string{"row1", "row2", "row2-ipv6"} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				const address = "10.0.0.61"
 				config := joinedBy(row(t, name), "node5 worker")
 				w := newWorld(t, config, "")
 				w.configure(without(config, "node5"))
 				_, err := w.attempt(t.Context()).create()
 				w.must(err)
+				former, address := w.at("node1"), w.like("10.0.0.61")
 				w.moveTo("node1", address)
-				w.configure(strings.Replace(config, addresses["node1"], address, 1))
+				w.configure(strings.Replace(config, former, address, 1))
 				w.apply()
 				w.settled()
 				w.verified()
@@ -128,6 +128,7 @@ func TestFormerCounted(t *testing.T) {
 		kept    bool
 	}{
 		"new members":        {alone(row(t, "row9")), row(t, "row9"), []string{"node1"}, true},
+		"new members, IPv6":  {alone(row(t, "row9-ipv6")), row(t, "row9-ipv6"), []string{"node1"}, true},
 		"the only master":    {elsewhere, elsewhere, []string{"node1"}, true},
 		"a master, a member": {apart(row(t, "row9")), apart(row(t, "row9")), []string{"node1", "node5"}, true},
 		"a master alone":     {apart(row(t, "row9")), apart(row(t, "row9")), []string{"node1"}, false},
@@ -139,13 +140,14 @@ func TestFormerCounted(t *testing.T) {
 				w, _ := between(t, [2]string{c.was, c.is})
 				moved, text := map[string]string{}, c.is
 				for _, h := range c.moves {
-					moved[h] = strings.Replace(addresses[h], "10.0.0.1", "10.0.0.6", 1)
+					former := w.at(h)
+					moved[h] = w.like(strings.Replace(addresses[h], "10.0.0.1", "10.0.0.6", 1))
 					if c.kept { // it is reached there again
-						w.hosts[h].SetAddr("eth0", moved[h]+"/24")
+						w.hosts[h].SetIPs(moved[h])
 					} else {
 						w.moveTo(h, moved[h])
 					}
-					text = strings.Replace(text, addresses[h]+",", moved[h]+",", 1)
+					text = strings.Replace(text, former+",", moved[h]+",", 1)
 				}
 				w.moved = moved
 				w.configure(text)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
 	"github.com/kubexm/kubexm/pkg/engine"
 	"github.com/kubexm/kubexm/pkg/plan"
 	"github.com/kubexm/kubexm/pkg/resource/resourcetest"
@@ -268,6 +269,11 @@ var troubles = map[string]trouble{
 		return err
 	}},
 	"other network": {prep: made(with("network: {", "network: {podCIDR: 10.100.0.0/16, "))},
+	"other family":  {prep: made(clustertest.ToIPv6)},
+	"second family": {prep: made(clustertest.ToDualStack), run: func(a *attempt) error {
+		_, err := a.App.Apply(a.ctx, a.Request, a.Observer, nil)
+		return err
+	}},
 	"other version": {prep: made(with("version: v1.37.1", "version: v1.36.4"))},
 	"other kubelet settings, begun": {prep: func(w *world, a *attempt) {
 		begun(with("type: kubeadm,", "type: kubeadm, maxPods: 50,"))(w, a)

@@ -73,6 +73,12 @@ func row(t testing.TB, name string) string {
 }
 
 func configuration(name string) (string, error) {
+	for family, example := range families {
+		if base, is := strings.CutSuffix(name, "-"+family); is {
+			text, err := configuration(base)
+			return strings.Replace(like(example, text), "{name: "+base+"}", "{name: "+name+"}", 1), err
+		}
+	}
 	text, err := os.ReadFile(filepath.Join("testdata/scenarios", name, "cluster.yaml"))
 	n, _ := strconv.Atoi(strings.TrimPrefix(name, "row"))
 	if err != nil && n > 0 && n <= len(matrix) {
@@ -180,7 +186,7 @@ func same(t testing.TB, what, want, got string) {
 
 // TestScenarios takes rows of the deployment matrix through their lives.
 func TestScenarios(t *testing.T) {
-	live(t, racetest.Few("row3", "row1", "row2", "row7", "row15", "row21", "row22", "row22-kubexm", "etcd-elsewhere", "registry", "harbor", "calico", "cilium", "crio", "crio-registry", "docker", "docker-registry")...)
+	live(t, racetest.Few("row3", "row1", "row2", "row7", "row15", "row21", "row22", "row22-kubexm", "row9-ipv6", "row1-dual", "row21-ipv6", "row15-ipv6", "etcd-elsewhere", "registry", "harbor", "calico", "cilium", "crio", "crio-registry", "docker", "docker-registry")...)
 }
 
 // TestFaultsScenarios does so with all others.
@@ -206,7 +212,9 @@ func live(t *testing.T, names ...string) {
 
 func scenario(t *testing.T, name string, w *world) {
 	for _, h := range w.hosts {
-		h.AddRules("iptables", "-A INPUT -p tcp --dport 22 -j ACCEPT") // of others
+		for _, table := range []string{"iptables", "ip6tables"} {
+			h.AddRules(table, "-A INPUT -p tcp --dport 22 -j ACCEPT") // of others
+		}
 	}
 	before := w.snapshot()
 	a := w.attempt(t.Context())

@@ -12,6 +12,7 @@ import (
 	"github.com/kubexm/kubexm/pkg/etcd/etcdtest"
 	"github.com/kubexm/kubexm/pkg/kube"
 	"github.com/kubexm/kubexm/pkg/observe"
+	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/golden"
 )
 
@@ -152,8 +153,8 @@ const hostsFile = "/etc/hosts"
 
 // former gives a host an address by which another knows it, and the route to one of that.
 func (w *spoiler) former(host, address string) {
-	w.sh(host, "ip addr replace "+address+" dev lo label lo:kubexm; ip route replace 10.0.0.18/32 via 10.0.0.19 proto 157 src "+address)
-	w.undo = append(w.undo, func() { w.sh(host, "ip addr flush dev lo label lo:kubexm; ip route flush proto 157") })
+	w.sh(host, runner.FormerMark.Add(address)+w.like("; ip route replace 10.0.0.18/32 via 10.0.0.19 proto 157 src "+address))
+	w.undo = append(w.undo, func() { w.sh(host, runner.FormerMark.Flush()+"; for f in -4 -6; do ip $f route flush proto 157; done") })
 }
 
 // aFence keeps a machine out that nobody has given up.
@@ -210,7 +211,7 @@ var stale = map[string]map[string]func(w *spoiler){
 			w.put("{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: kubexm, namespace: kube-system}, spec: " +
 				`{holderIdentity: "ann on laptop, process 7, since 1999-12-31 23:00:00 #token", leaseDurationSeconds: 60, renewTime: "1999-12-31T23:50:00.000000Z"}}` + "\n")
 		},
-		"former address":        func(w *spoiler) { w.former("node2", "10.0.0.19/32") },
+		"former address":        func(w *spoiler) { w.former("node2", "10.0.0.19") },
 		"fence":                 func(w *spoiler) { w.put(aFence) },
 		"fence without binding": func(w *spoiler) { w.put(strings.Split(aFence, "---")[0]) }, // denies nobody
 		"no lease":              func(w *spoiler) { w.turn("Lease", "kube-scheduler", "node1_4f", "") },
@@ -235,6 +236,20 @@ var stale = map[string]map[string]func(w *spoiler){
 			w.replace("lb1", "/etc/keepalived/keepalived.conf", "    10.0.0.22\n", "    10.0.0.22\n    10.0.0.29\n")
 		},
 		"certificate": func(w *spoiler) { w.reissued("node2") },
+	},
+	"row18-ipv6": {
+		"API server": func(w *spoiler) { w.cmdline("node2", ",https://[fd00::13]:2379", ",https://[fd00::19]:2379") },
+		"back ends":  func(w *spoiler) { w.replace("lb2", "/etc/haproxy/haproxy.cfg", "[fd00::13]:6443", "[fd00::19]:6443") },
+		"peers": func(w *spoiler) {
+			w.replace("lb1", "/etc/keepalived/keepalived.conf", "    fd00::22\n", "    fd00::29\n")
+		},
+		"other address":  func(w *spoiler) { w.replace("node4", hostsFile, "fd00::13 node3", "fd00::19 node3") },
+		"kubelet.conf":   func(w *spoiler) { w.replace("node4", "/etc/kubernetes/kubelet.conf", "lb.kubexm.local", "[fd00::19]") },
+		"former address": func(w *spoiler) { w.former("node2", "fd00::19") },
+	},
+	"row1-dual": {
+		"other address": func(w *spoiler) { w.replace("node2", hostsFile, "fd00::11 node1", "fd00::19 node1") },
+		"node":          func(w *spoiler) { w.turn("Node", "node2", "fd00::12", "fd00::19") },
 	},
 	"row22": {
 		"etcd out of reach": func(w *spoiler) { w.hosts["node2"].Serve(externalEtcd, nil) }, // for good

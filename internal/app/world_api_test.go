@@ -44,14 +44,19 @@ func (w *world) open(h *runnertest.Host, process, port string, local bool, dial 
 	}
 	w.ports[h.Name+" "+process] = port
 	h.TakePort(n, map[bool]string{true: process, false: "systemd-socket-"}[slices.Contains([]string{"kube-apiserver", "haproxy", "nginx"}, process)])
-	h.Serve("127.0.0.1:"+port, dial)
+	for _, own := range loopback {
+		h.Serve(net.JoinHostPort(own, port), dial)
+	}
 	for _, from := range w.hosts {
 		if !local {
-			from.Serve(w.at(h.Name)+":"+port, dial)
+			from.Serve(w.socket(h.Name, port), dial)
 		}
 	}
 	return nil
 }
+
+// loopback are where a host reaches what it runs itself.
+var loopback = []string{"127.0.0.1", "::1"}
 
 // close ends that.
 func (w *world) close(h *runnertest.Host, process string) {
@@ -64,16 +69,18 @@ func (w *world) close(h *runnertest.Host, process string) {
 	delete(w.ports, h.Name+" "+process)
 	n, _ := strconv.Atoi(port)
 	h.TakePort(n, "")
-	h.Serve("127.0.0.1:"+port, nil)
+	for _, own := range loopback {
+		h.Serve(net.JoinHostPort(own, port), nil)
+	}
 	for _, from := range w.hosts {
-		from.Serve(w.at(h.Name)+":"+port, nil)
+		from.Serve(w.socket(h.Name, port), nil)
 	}
 }
 
 // proxied are the address and the port at which a proxy listens, and the masters behind it.
 var (
 	proxied = regexp.MustCompile(`(?m)^ *(?:bind|listen) (.*):(\d+);?$`)
-	behind  = regexp.MustCompile(`(?m)^ *server .*?(10\.0\.0\.\d+:\d+)`)
+	behind  = regexp.MustCompile(`(?m)^ *server .*?([0-9.]+:\d+|\[[0-9a-f:]+\]:\d+)`)
 	secured = regexp.MustCompile(`--secure-port=(\d+)`)
 	leading = regexp.MustCompile(`--listen=(.*):(\d+) .* (\S+:\d+)\n`)
 )
@@ -86,7 +93,7 @@ func (w *world) balance(process, file string) func(*runnertest.Host) error {
 		if at == nil {
 			return nil
 		}
-		return w.open(h, process, at[2], at[1] == "127.0.0.1", func() (conn net.Conn, err error) {
+		return w.open(h, process, at[2], slices.Contains(loopback, strings.Trim(at[1], "[]")), func() (conn net.Conn, err error) {
 			err = fault.Transient(errors.New("connection refused"))
 			for _, master := range behind.FindAllStringSubmatch(conf, -1) {
 				if conn, err = h.Dial(w.Context(), "tcp", master[1]); err == nil {
@@ -106,7 +113,7 @@ func (w *world) forward(unit string) func(*runnertest.Host) error {
 		if to == nil {
 			return errors.New("it does not say what leads where")
 		}
-		return w.open(h, unit, to[2], to[1] == "127.0.0.1", func() (net.Conn, error) { return h.Dial(w.Context(), "tcp", to[3]) })
+		return w.open(h, unit, to[2], slices.Contains(loopback, strings.Trim(to[1], "[]")), func() (net.Conn, error) { return h.Dial(w.Context(), "tcp", to[3]) })
 	}
 }
 
@@ -133,7 +140,7 @@ func (w *world) named(h *runnertest.Host, name, port string) (net.Conn, error) {
 	for l := range strings.Lines(hosts) {
 		if ip, ok := strings.CutSuffix(strings.TrimSpace(l), " "+name); ok {
 			var conn net.Conn
-			if conn, err = h.Dial(w.Context(), "tcp", ip+":"+port); err == nil {
+			if conn, err = h.Dial(w.Context(), "tcp", net.JoinHostPort(ip, port)); err == nil {
 				return conn, nil
 			}
 		}
@@ -227,7 +234,11 @@ ports: [{name: https, port: PORT}]
 func (w *world) located(name string) {
 	for _, o := range w.api.Objects() {
 		if o.GetKind() == "Node" && o.GetName() == name {
-			w.must(unstructured.SetNestedSlice(o.Object, []any{map[string]any{"type": "InternalIP", "address": w.at(name)}}, "status", "addresses"))
+			var ips []any
+			for _, ip := range w.ips(name) {
+				ips = append(ips, map[string]any{"type": "InternalIP", "address": ip})
+			}
+			w.must(unstructured.SetNestedSlice(o.Object, ips, "status", "addresses"))
 			w.must(unstructured.SetNestedField(o.Object, release(w.hosts[name], "kubelet"), "status", "nodeInfo", "kubeletVersion"))
 			boot, _ := w.hosts[name].Get("/proc/sys/kernel/random/boot_id")
 			w.must(unstructured.SetNestedField(o.Object, strings.TrimSpace(boot), "status", "nodeInfo", "bootID"))
@@ -324,26 +335,18 @@ func (w *world) connect(h *runnertest.Host) {
 		for _, name := range endpoints {
 			h.Serve(name+":"+port, func() (net.Conn, error) { return w.named(h, name, port) })
 		}
-		for _, address := range []string{vip, secondVIP} {
-			h.Blocked[address+":"+port] = "No route to host" // nobody has it yet
-			h.Serve(address+":"+port, func() (net.Conn, error) { return w.shared(address, port) })
+		for _, address := range []string{w.like(vip), w.like(secondVIP)} {
+			h.Blocked[net.JoinHostPort(address, port)] = "No route to host" // nobody has it yet
+			h.Serve(net.JoinHostPort(address, port), func() (net.Conn, error) { return w.shared(address, port) })
 		}
 	}
-}
-
-// at is the address of a machine now.
-func (w *world) at(host string) string {
-	if now := w.moved[host]; now != "" {
-		return now
-	}
-	return addresses[host]
 }
 
 // serverOf is the server of a kubeconfig.
 var serverOf = regexp.MustCompile(`server: https://(.*):(\d+)`)
 
 // etcdURLs matches where kubeadm's configuration says that etcd is.
-var etcdURLs = regexp.MustCompile(`https://[0-9.]+:2379`)
+var etcdURLs = regexp.MustCompile(`https://[0-9a-f.:[\]]+:2379`)
 
 // mayJoin looks for what a join needs: an API server, the node's certificate where
 // kubeadm and where the kubelet looks, no node of that name, and for a master the same members of etcd in the cluster as on the machine.

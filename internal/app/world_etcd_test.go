@@ -130,7 +130,7 @@ func (w *world) etcd(h *runnertest.Host) error {
 		w.refill(strings.TrimRight(backup, "\x00"))
 	}
 	own = own && !isRestored
-	at, member := w.at(h.Name)+":2379", w.members[h.Name]
+	at, member := w.socket(h.Name, "2379"), w.members[h.Name]
 	boot, _ := h.Get("/etc/etcd/bootstrap.env")
 	var err error
 	switch {
@@ -141,7 +141,7 @@ func (w *world) etcd(h *runnertest.Host) error {
 		for _, m := range initial.FindAllStringSubmatch(boot, -1) {
 			peers = append(peers, m[1])
 		}
-		member, err = w.etcds.Start("https://"+w.at(h.Name)+":2380", h.Name, "https://"+at, peers...)
+		member, err = w.etcds.Start("https://"+w.socket(h.Name, "2380"), h.Name, "https://"+at, peers...)
 	case member != nil && kept && !w.etcds.Removed(member.ID()):
 		err = errors.New("member has already been bootstrapped")
 	default: // a member from the beginning, or one that kubeadm adds
@@ -194,7 +194,7 @@ func (w *world) refill(text string) {
 }
 
 // initial matches the peers that a member begins with.
-var initial = regexp.MustCompile(`(?:=|,)\w+=(https://[0-9.:]+)`)
+var initial = regexp.MustCompile(`(?:=|,)\w+=(https://[0-9a-f.:[\]]+)`)
 
 // etcdDown ends the member of a host.
 func (w *world) etcdDown(h *runnertest.Host) {

@@ -45,7 +45,7 @@ func (w *world) runDocker(h *runnertest.Host) {
 	h.OnStart["harbor.service"] = w.serveHarbor
 	h.OnStop["harbor.service"] = func(h *runnertest.Host) {
 		edit(h, dockerContainers, func(name string) bool { return strings.HasPrefix(name, "harbor-") })
-		w.serveAt(w.at(h.Name)+":443", nil)
+		w.serveAt(w.socket(h.Name, "443"), nil)
 	}
 	_, err := h.Runner().Sh(w.Context(), script)
 	w.must(err)
@@ -183,6 +183,6 @@ func (w *world) serveHarbor(h *runnertest.Host) error {
 		}
 		pushed.ServeHTTP(rw, r)
 	})
-	w.serveAt(w.at(h.Name)+":443", answering(guarded, &tls.Config{Certificates: []tls.Certificate{pair}}))
+	w.serveAt(w.socket(h.Name, "443"), answering(guarded, &tls.Config{Certificates: []tls.Certificate{pair}}))
 	return nil
 }

@@ -1,5 +1,7 @@
 package app_test
 
+import "strings"
+
 // live gives hosts what running pods, the network plugin and kube-proxy make.
 func (w *world) live() {
 	for name, h := range w.hosts {
@@ -38,9 +40,16 @@ func (w *world) live() {
 			h.Put(file, "x", 0o644)
 		}
 		h.Remove("/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/pod") // the directory stays
-		h.SetAddr("cni0", "10.233.64.1/24")
-		h.SetAddr("flannel.1", "10.233.64.0/32")
-		h.AddRules("ip kube-proxy", "chain services {", "}")
-		h.AddRules("iptables", "-A FORWARD -j FLANNEL-FWD", "-A KUBE-FIREWALL -j DROP")
+		if strings.Contains(w.at(name), ":") {
+			h.SetAddr("cni0", "fd69:10:233::1/64")
+			h.SetAddr("flannel-v6.1", "fd69:10:233::/128")
+		} else {
+			h.SetAddr("cni0", "10.233.64.1/24")
+			h.SetAddr("flannel.1", "10.233.64.0/32")
+		}
+		for _, six := range []string{"", "6"} {
+			h.AddRules("ip"+six+" kube-proxy", "chain services {", "}")
+			h.AddRules("ip"+six+"tables", "-A FORWARD -j FLANNEL-FWD", "-A KUBE-FIREWALL -j DROP")
+		}
 	}
 }

@@ -28,7 +28,7 @@ func (w *world) serveAt(address string, dial func() (net.Conn, error)) {
 func (w *world) serveRegistry(h *runnertest.Host) error {
 	guarded, err := w.guardedRegistry(h, "/etc/registry/", ":443", true)
 	if err == nil {
-		w.serveAt(w.at(h.Name)+":443", guarded)
+		w.serveAt(w.socket(h.Name, "443"), guarded)
 	}
 	return err
 }

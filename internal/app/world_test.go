@@ -47,6 +47,7 @@ type world struct {
 	file  string // the configuration
 	hosts map[string]*runnertest.Host
 	moved map[string]string // by host: its address, where that is not the first one any more
+	first string            // the configuration that it began with
 
 	mu       sync.Mutex
 	api      *kubetest.Server                    // what etcd holds; nil: nothing
@@ -76,7 +77,7 @@ const (
 // store unless mirrors says where to get it.
 func newWorld(t testing.TB, config, mirrors string) *world {
 	t.Helper()
-	w := &world{TB: t, dir: t.TempDir(), hosts: map[string]*runnertest.Host{}, servers: map[string]func() (net.Conn, error){}, ports: map[string]string{}, kubelets: map[string]bool{}}
+	w := &world{TB: t, dir: t.TempDir(), first: config, hosts: map[string]*runnertest.Host{}, servers: map[string]func() (net.Conn, error){}, ports: map[string]string{}, kubelets: map[string]bool{}}
 	w.file = filepath.Join(w.dir, "cluster.yaml")
 	if mirrors == "" {
 		w.must(os.Symlink(filled(), filepath.Join(w.dir, "packages")))
@@ -85,12 +86,12 @@ func newWorld(t testing.TB, config, mirrors string) *world {
 		w.must(resourcetest.Trust(filepath.Join(w.dir, "packages")))
 	}
 	w.configure(config + mirrors)
-	for name, ip := range addresses {
+	for name := range addresses {
 		if !strings.Contains(config, name) {
 			continue
 		}
 		h := runnertest.Debian12(name)
-		h.SetAddr("eth0", ip+"/24")
+		h.SetIPs(w.ips(name)...)
 		w.settle(h)
 		w.hosts[name] = h
 		w.programs(h)
@@ -167,7 +168,7 @@ func (w *world) programs(h *runnertest.Host) {
 		delete(w.kubelets, h.Name)
 	}
 	h.OnStart["registry.service"] = w.serveRegistry
-	h.OnStop["registry.service"] = func(h *runnertest.Host) { w.serveAt(w.at(h.Name)+":443", nil) }
+	h.OnStop["registry.service"] = func(h *runnertest.Host) { w.serveAt(w.socket(h.Name, "443"), nil) }
 	h.OnStart["registry-push.service"] = w.serveRegistryPush
 	h.OnStop["registry-push.service"] = func(h *runnertest.Host) { h.Serve("127.0.0.1:5001", nil) }
 	for _, service := range []string{"etcd.service", "pod etcd"} {

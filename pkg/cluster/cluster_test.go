@@ -48,19 +48,20 @@ var variants = map[string]struct {
 func cgroup1(_ string, f *runner.Facts) { f.CgroupVersion = 1 }
 
 func TestKubeletAndProxyConfig(t *testing.T) {
-	for name, v := range variants {
-		t.Run(name, func(t *testing.T) {
-			c := clustertest.New(t, v.spec, v.edit)
-			var b strings.Builder
-			for _, doc := range []struct {
-				title string
-				doc   map[string]any
-			}{{"kubelet of node2", c.KubeletConfig("node2")}, {"kubelets in common", c.KubeletConfig("")}, {"kube-proxy", c.ProxyConfig()}} {
-				fmt.Fprintf(&b, "---- %s\n%s", doc.title, c.YAML(doc.doc))
-			}
-			golden.Equal(t, b.String())
-		})
+	text := func(c *cluster.Cluster) string {
+		var b strings.Builder
+		for _, doc := range []struct {
+			title string
+			doc   map[string]any
+		}{{"kubelet of node2", c.KubeletConfig("node2")}, {"kubelets in common", c.KubeletConfig("")}, {"kube-proxy", c.ProxyConfig()}} {
+			fmt.Fprintf(&b, "---- %s\n%s", doc.title, c.YAML(doc.doc))
+		}
+		return b.String()
 	}
+	for name, v := range variants {
+		t.Run(name, func(t *testing.T) { golden.Equal(t, text(clustertest.New(t, v.spec, v.edit))) })
+	}
+	t.Run("families", func(t *testing.T) { golden.Equal(t, clustertest.Families(t, "", text)) })
 }
 
 // TestBrokenKey has an authority that cannot be loaded, and many who ask for it at the same time.
@@ -105,24 +106,28 @@ func TestParts(t *testing.T) {
 		"oldest, with certificates": "  kubernetes: {version: v1.34.11, apiServer: {certSANs: [api.example.com, 192.0.2.7]}}\n  loadBalancer: {domain: lb.example.com, port: 7443}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := clustertest.New(t, spec, nil)
-			var b strings.Builder
-			fmt.Fprintf(&b, "endpoint: %s, port of the API server: %d, DNS: %s\n", c.Endpoint(), c.APIPort(), c.DNSIP())
-			for _, h := range c.All() {
-				fmt.Fprintf(&b, "%s resolves the endpoint to %s, labels %v, taints %v\n", h, c.EndpointIP(h), c.Labels(h), c.Taints(h))
-				for _, name := range c.Components(h) {
-					fmt.Fprintf(&b, "  %s\n", c.Artifact(name, h))
-				}
-				for _, image := range c.Images(h) {
-					fmt.Fprintf(&b, "  %s\n", image)
-				}
-			}
-			sans := c.APIServerCert("node1").SANs
-			slices.Sort(sans)
-			fmt.Fprintf(&b, "names of the API server: %s\n", strings.Join(sans, " "))
-			golden.Equal(t, b.String())
+			golden.Equal(t, parts(clustertest.New(t, spec, nil)))
 		})
 	}
+	t.Run("families", func(t *testing.T) { golden.Equal(t, clustertest.Families(t, "", parts)) })
+}
+
+func parts(c *cluster.Cluster) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "endpoint: %s, port of the API server: %d, DNS: %s\n", c.Endpoint(), c.APIPort(), c.DNSIP())
+	for _, h := range c.All() {
+		fmt.Fprintf(&b, "%s resolves the endpoint to %s, labels %v, taints %v\n", h, c.EndpointIP(h), c.Labels(h), c.Taints(h))
+		for _, name := range c.Components(h) {
+			fmt.Fprintf(&b, "  %s\n", c.Artifact(name, h))
+		}
+		for _, image := range c.Images(h) {
+			fmt.Fprintf(&b, "  %s\n", image)
+		}
+	}
+	sans := c.APIServerCert("node1").SANs
+	slices.Sort(sans)
+	fmt.Fprintf(&b, "names of the API server: %s\n", strings.Join(sans, " "))
+	return b.String()
 }
 
 // TestErrors shows that what cannot be planned is told, once.

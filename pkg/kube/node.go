@@ -139,9 +139,9 @@ func (m Marks) patch(node *corev1.Node) ([]byte, error) {
 	return strategicpatch.CreateTwoWayMergePatch(was, is, corev1.Node{})
 }
 
-// InternalIPs returns the address of that type in spec.addresses of each object of a kind that has no namespaces; of a kind that there is not, none.
-func (c *Client) InternalIPs(ctx context.Context, apiVersion, kind string) (map[string]string, error) {
-	all := map[string]string{}
+// InternalIPs returns the addresses of that type in spec.addresses of each object of a kind that has no namespaces; of a kind that there is not, none.
+func (c *Client) InternalIPs(ctx context.Context, apiVersion, kind string) (map[string][]string, error) {
+	all := map[string][]string{}
 	err := c.retry(ctx, "listing objects "+kind, func(ctx context.Context) error {
 		on, err := c.on(ctx, object(apiVersion, kind, ""))
 		if absent(err) {
@@ -154,11 +154,13 @@ func (c *Client) InternalIPs(ctx context.Context, apiVersion, kind string) (map[
 		if err != nil {
 			return err
 		}
+		clear(all) // of a former try
 		for _, o := range list.Items {
 			addresses, _, _ := unstructured.NestedSlice(o.Object, "spec", "addresses")
 			for _, a := range addresses {
 				if a, _ := a.(map[string]any); a["type"] == string(corev1.NodeInternalIP) {
-					all[o.GetName()], _ = a["ip"].(string)
+					ip, _ := a["ip"].(string)
+					all[o.GetName()] = append(all[o.GetName()], ip)
 				}
 			}
 		}

@@ -1,6 +1,7 @@
 package preflight_test
 
 import (
+	"net"
 	"strings"
 	"testing"
 
@@ -22,29 +23,38 @@ func TestVIP(t *testing.T) {
 		"on another machine":   {"  loadBalancer: {mode: kube-vip, vip: 10.0.0.100}\n", "", "node3", "node3"},
 		"on workers, without":  {"  loadBalancer: {mode: internal}\n", "", "", ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			own := map[string]string{"node1": "10.0.0.11/24", "node2": "10.0.0.12/24", "node3": "10.0.0.13/24", "lb1": "10.0.1.21/24", "lb2": "10.0.0.22/24"}
-			c := clustertest.Parse(t, clustertest.Masters+test.config, func(host string, f *runner.Facts) {
-				f.Interfaces = []runner.Interface{{Name: "eth0", Addresses: []string{own[host]}}}
-				if host == test.answers {
-					f.Tried = map[string]string{"10.0.0.100:6443": ""}
-				} else {
-					f.Tried = map[string]string{"10.0.0.100:6443": "no route to host"}
+		for family, rewrite := range map[string]*strings.Replacer{
+			"IPv4": strings.NewReplacer(),
+			"IPv6": strings.NewReplacer("10.0.0.", "fd00::", "10.0.1.", "fd00:1::", "10.0.7.", "fd00:7::", "/24", "/64", "/32", "/128"),
+		} {
+			if family == "IPv6" && strings.Contains(test.config, "bgp") {
+				continue // which is for IPv4
+			}
+			t.Run(name+"/"+family, func(t *testing.T) {
+				own := map[string]string{"node1": "10.0.0.11/24", "node2": "10.0.0.12/24", "node3": "10.0.0.13/24", "lb1": "10.0.1.21/24", "lb2": "10.0.0.22/24"}
+				shared := net.JoinHostPort(rewrite.Replace("10.0.0.100"), "6443")
+				c := clustertest.Parse(t, rewrite.Replace(clustertest.Masters+test.config), func(host string, f *runner.Facts) {
+					f.Interfaces = []runner.Interface{{Name: "eth0", Addresses: []string{rewrite.Replace(own[host])}}}
+					if host == test.answers {
+						f.Tried = map[string]string{shared: ""}
+					} else {
+						f.Tried = map[string]string{shared: "no route to host"}
+					}
+					if host == test.taken {
+						f.Interfaces[0].Addresses = append(f.Interfaces[0].Addresses, rewrite.Replace("10.0.0.100/32"))
+					}
+				})
+				var hosts []string
+				for _, f := range preflight.Facts(c, nil) {
+					if f.Check == "vip" {
+						hosts = append(hosts, f.Host)
+					}
 				}
-				if host == test.taken {
-					f.Interfaces[0].Addresses = append(f.Interfaces[0].Addresses, "10.0.0.100/32")
+				if got := strings.Join(hosts, " "); got != test.want {
+					t.Errorf("found on %q, want %q", got, test.want)
 				}
 			})
-			var hosts []string
-			for _, f := range preflight.Facts(c, nil) {
-				if f.Check == "vip" {
-					hosts = append(hosts, f.Host)
-				}
-			}
-			if got := strings.Join(hosts, " "); got != test.want {
-				t.Errorf("found on %q, want %q", got, test.want)
-			}
-		})
+		}
 	}
 }
 

@@ -1,7 +1,6 @@
 package step
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -77,7 +76,7 @@ func (a NodeAddresses) differ(ctx context.Context, client *kube.Client) (diff st
 	if err != nil {
 		return "", nil, err
 	}
-	own := map[string]string{}
+	own := map[string][]string{}
 	if apiVersion, kind, ok := strings.Cut(a.Kind, " "); ok {
 		if own, err = client.InternalIPs(ctx, apiVersion, kind); err != nil {
 			return "", nil, err
@@ -88,11 +87,14 @@ func (a NodeAddresses) differ(ctx context.Context, client *kube.Client) (diff st
 		if node == nil {
 			continue
 		}
-		noted, _, _ := strings.Cut(cmp.Or(own[n], node.Annotations[a.Annotation]), "/")
-		if noted == "" || noted == a.Of[n] || node.Annotations[a.Chosen] != "" {
+		noted := own[n]
+		if at, _, _ := strings.Cut(node.Annotations[a.Annotation], "/"); at != "" && noted == nil {
+			noted = []string{at}
+		}
+		if noted == nil || slices.Contains(noted, a.Of[n]) || node.Annotations[a.Chosen] != "" {
 			continue
 		}
-		diff += fmt.Sprintf("%s: %s -> %s\n", n, noted, a.Of[n])
+		diff += fmt.Sprintf("%s: %s -> %s\n", n, strings.Join(noted, ", "), a.Of[n])
 		if slices.ContainsFunc(node.Status.Addresses, func(at corev1.NodeAddress) bool { return at.Address == a.Of[n] }) {
 			ready = append(ready, n)
 		}

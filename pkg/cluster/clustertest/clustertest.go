@@ -70,26 +70,6 @@ func CAFile(t testing.TB) string {
 	return file
 }
 
-// DualStack is a cluster like that of New with addresses of both families, IPv6 one with those of IPv6 alone.
-const (
-	DualStack = `apiVersion: kubexm.io/v1alpha1
-kind: Cluster
-metadata: {name: demo}
-spec:
-  hosts:
-  - {name: node1, address: 10.0.0.11, internalAddress: "10.0.0.11,fd00::11", roles: [master, etcd]}
-  - {name: node2, address: 10.0.0.12, internalAddress: "10.0.0.12,fd00::12", roles: [worker]}
-`
-	IPv6 = `apiVersion: kubexm.io/v1alpha1
-kind: Cluster
-metadata: {name: demo}
-spec:
-  hosts:
-  - {name: node1, address: "fd00::11", roles: [master, etcd]}
-  - {name: node2, address: "fd00::12", roles: [worker]}
-`
-)
-
 // New plans a cluster of a master, node1, and a worker, node2, both like
 // runnertest.Debian12. spec adds lines to the configuration; edit, if not nil,
 // changes what is known of the hosts.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"path"
 	"regexp"
 	"strconv"
@@ -125,7 +126,7 @@ func (c *Call) kubeconfig(own bool) string {
 	authority, _ := c.Get("/etc/kubernetes/pki/ca.crt")
 	server := endpointed.FindStringSubmatch(made + found)
 	if m := advertised.FindStringSubmatch(made); own && m != nil {
-		server = []string{"", m[1] + ":" + m[2]}
+		server = []string{"", net.JoinHostPort(m[1], m[2])}
 	}
 	if server == nil {
 		return "kubeconfig"

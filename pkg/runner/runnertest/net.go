@@ -15,20 +15,8 @@ import (
 
 func ip(c *Call) int {
 	switch strings.Join(c.Args[1:], " ") {
-	case "-6 route show":
-		return 0
-	case "-4 route show":
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.Printf("default via 10.0.0.1 dev eth0\n")
-		for _, name := range sorted(c.addrs) {
-			if p := netip.MustParsePrefix(c.addrs[name]); p.Addr().Is4() && name != "lo" && p.Bits() < 32 {
-				c.Printf("%s dev %s proto kernel scope link src %s\n", p.Masked(), name, p.Addr())
-			}
-		}
-		for _, to := range sorted(c.routes) {
-			c.Printf("%s dev eth0 proto %s\n", strings.TrimSuffix(to, "/32"), c.routes[to])
-		}
+	case "-4 route show", "-6 route show":
+		c.mainRoutes(c.Args[1] == "-6")
 		return 0
 	case "-4 rule show", "-6 rule show":
 		c.Printf("0:\tfrom all lookup local\n32766:\tfrom all lookup main\n")
@@ -63,6 +51,30 @@ func ip(c *Call) int {
 	return c.former()
 }
 
+// mainRoutes prints the routes of a family: where it has an address of that, those of its networks, and a default one; and those that were added.
+func (c *Call) mainRoutes(six bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range sorted(c.addrs) {
+		p, card := netip.MustParsePrefix(c.addrs[name]), strings.TrimSuffix(name, ":6")
+		if p.Addr().Is6() != six || strings.HasPrefix(name, "lo") || p.IsSingleIP() {
+			continue
+		}
+		if card == "eth0" {
+			c.Printf("default via %s dev eth0\n", p.Masked().Addr().Next())
+		}
+		c.Printf("%s dev %s proto kernel scope link src %s\n", p.Masked(), card, p.Addr())
+	}
+	for _, to := range sorted(c.routes) {
+		if strings.Contains(to, ":") == six {
+			c.Printf("%s dev eth0 proto %s\n", withoutBits(to), c.routes[to])
+		}
+	}
+}
+
+// withoutBits is an address as ip shows a route to it.
+func withoutBits(to string) string { return strings.TrimSuffix(strings.TrimSuffix(to, "/32"), "/128") }
+
 // former gives the host further addresses on its loopback, by label, and routes, by protocol.
 func (c *Call) former() int {
 	c.mu.Lock()
@@ -74,19 +86,20 @@ func (c *Call) former() int {
 	}
 	last := len(words) - 1
 	label := words[last]
+	if words[last-1] == "metric" { // what IPv6 has instead
+		label = "lo:" + label
+	}
 	switch line := strings.Join(words, " "); {
 	case strings.HasPrefix(line, "addr replace ") && last >= 6:
 		c.addrs[label] = words[2]
-		if label == runner.FormerMark.Label || label == runner.FormerMark.Metric {
+		if label == runner.FormerMark.Label || label == "lo:"+runner.FormerMark.Metric {
 			c.log = append(c.log, "former address "+words[2])
 		}
 	case strings.HasPrefix(line, "addr del ") && last == 4:
 		maps.DeleteFunc(c.addrs, func(_, at string) bool { return at == words[2] })
 	case line == "-o -6 addr show dev lo":
-		for _, metric := range []string{runner.CacheMark.Metric, runner.FormerMark.Metric} {
-			if at, ok := c.addrs[metric]; ok {
-				c.Printf("1: lo    inet6 %s metric %s scope global nodad \\       valid_lft forever preferred_lft forever\n", at, metric)
-			}
+		for _, name := range sorted(c.addrs) {
+			c.measured(name)
 		}
 	case strings.HasPrefix(line, "addr flush dev lo label "):
 		delete(c.addrs, label)
@@ -102,7 +115,7 @@ func (c *Call) former() int {
 	case strings.HasPrefix(line, "route show proto "):
 		for _, to := range sorted(c.routes) {
 			if c.routes[to] == label && strings.Contains(to, ":") == six {
-				c.Printf("%s proto %s\n", to, label)
+				c.Printf("%s proto %s\n", withoutBits(to), label)
 			}
 		}
 	case strings.HasPrefix(line, "route show root "), strings.HasPrefix(line, "route flush root "):
@@ -137,14 +150,22 @@ func (c *Call) addresses(only string) {
 			family = "inet6"
 		}
 		if only == "" || ip.String() == only {
-			card, _, _ := strings.Cut(name, ":")
-			if name == runner.CacheMark.Metric || name == runner.FormerMark.Metric {
-				c.Printf("1: lo    inet6 %s metric %s scope global nodad \\       valid_lft forever preferred_lft forever\n", c.addrs[name], name)
+			if c.measured(name) {
 				continue
 			}
+			card, _, _ := strings.Cut(name, ":")
 			c.Printf("%d: %s    %s %s scope global %s\\       valid_lft forever preferred_lft forever\n", i+2, card, family, c.addrs[name], name)
 		}
 	}
+}
+
+// measured prints an address on the loopback that has a metric, if it is one.
+func (c *Call) measured(name string) bool {
+	metric, is := strings.CutPrefix(name, "lo:")
+	if is = is && strings.Trim(metric, "0123456789") == ""; is {
+		c.Printf("1: lo    inet6 %s metric %s scope global nodad \\       valid_lft forever preferred_lft forever\n", c.addrs[name], metric)
+	}
+	return is
 }
 
 // SetIPs gives its card addresses, of IPv4 and IPv6.
@@ -224,8 +245,8 @@ func (c *Call) connections() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.to = slices.DeleteFunc(c.to, func(to string) bool {
-		host, port, _ := strings.Cut(to, ":")
-		if host != c.Args[5] || !strings.Contains(c.Args[6], "dport = :"+port+" ") {
+		host, port, _ := net.SplitHostPort(to)
+		if net.JoinHostPort(host, "") != c.Args[5]+":" || !strings.Contains(c.Args[6], "dport = :"+port+" ") {
 			return false
 		}
 		c.Printf("0      0      10.0.0.14:40000 %s\n", to)
@@ -333,7 +354,7 @@ func getent(c *Call) int {
 	}
 	hosts, _ := c.Get("/etc/hosts")
 	for l := range strings.Lines(hosts) {
-		if f := strings.Fields(l); len(f) > 1 && slices.Contains(f[1:], c.Args[2]) && !strings.Contains(f[0], ":") {
+		if f := strings.Fields(l); len(f) > 1 && slices.Contains(f[1:], c.Args[2]) {
 			c.Printf("%s       STREAM %s\n%[1]s       DGRAM  \n", f[0], c.Args[2])
 			return 0
 		}

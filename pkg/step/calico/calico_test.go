@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
 	"github.com/kubexm/kubexm/pkg/step/calico"
 	"github.com/kubexm/kubexm/pkg/util/golden"
@@ -19,6 +20,13 @@ func TestRendered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := clustertest.New(t, "  network: {plugin: calico"+network+"}\n", nil)
 			golden.Equal(t, clustertest.Text(calico.Steps(c)...))
+		})
+		t.Run(name+", families", func(t *testing.T) {
+			if strings.Contains(network, "podCIDR") {
+				return // of one family
+			}
+			spec := "  network: {plugin: calico" + network + "}\n"
+			golden.Equal(t, clustertest.Families(t, spec, func(c *cluster.Cluster) string { return clustertest.Text(calico.Steps(c)...) }))
 		})
 	}
 }

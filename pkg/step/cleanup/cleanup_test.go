@@ -36,7 +36,7 @@ func apply(t *testing.T, r *runner.Runner, s step.Step) bool {
 	return true
 }
 
-// TestNetworkOfOthers has rules of an administrator between those of the cluster.
+// TestNetworkOfOthers has rules of an administrator between those of the cluster, which has IPv4, or, with IPVS, both families.
 func TestNetworkOfOthers(t *testing.T) {
 	theirs := []string{
 		`-A INPUT -p udp --dport 8472 -m comment --comment "flannel" -j ACCEPT`, `-A INPUT -m comment --comment "not in KUBE-FIREWALL" -j ACCEPT`,
@@ -47,26 +47,30 @@ func TestNetworkOfOthers(t *testing.T) {
 		`-A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT`, `-A FORWARD -m comment --comment "flanneld forward" -j FLANNEL-FWD`,
 		`-A FORWARD -s 10.244.0.0/16 -m comment --comment "flanneld forward" -j ACCEPT`, `-A POSTROUTING -m comment --comment "flanneld masq" -g FLANNEL-POSTRTG`,
 	}
-	for _, ipvs := range []bool{false, true} {
+	for ipvs, c := range map[bool]*cluster.Cluster{false: clustertest.New(t, "", nil), true: clustertest.Parse(t, clustertest.DualStack, nil)} {
 		h := runnertest.Debian12("node1")
 		for _, p := range strings.Fields("iptables-save iptables-restore ip6tables-save ip6tables-restore nft ipvsadm") {
 			h.Put("/usr/sbin/"+p, "ELF", 0o755)
 		}
 		h.AddRules("iptables", theirs...)
+		h.AddRules("ip6tables", theirs...)
 		h.AddRules("inet flannel-guard", "chain x {", "}")
 		h.AddRules("ip kube-proxy", "chain services {", "}")
 		h.AddRules("ip6 flannel-ipv6", "chain postrtg {", "}")
 		before := h.Snapshot()
 		h.AddRules("iptables", ours...)
+		h.AddRules("ip6tables", ours...)
 		h.SetAddr("flannel.1", "10.244.0.0/32")
 		h.SetAddr("cali0123456789a", "10.244.0.1/32")
-		if _, err := h.Runner().Sh(t.Context(), "ip route replace 10.233.64.64/26 via 10.0.0.12 proto 80"); err != nil {
-			t.Fatal(err)
-		}
+		left := "ip route replace 10.233.64.64/26 via 10.0.0.12 proto 80"
 		if ipvs {
+			left += "; ip -6 route replace fd69:10:233:1::/64 via fd00::12 proto 80; " + runner.CacheMark.Add("fd69:254:25::10")
 			h.SetAddr("kube-ipvs0", "10.96.0.1/32")
 		}
-		if !apply(t, h.Runner(), cleanup.Network(clustertest.New(t, "", nil))) {
+		if _, err := h.Runner().Sh(t.Context(), left); err != nil {
+			t.Fatal(err)
+		}
+		if !apply(t, h.Runner(), cleanup.Network(c)) {
 			t.Error("nothing to do")
 		}
 		before = strings.Replace(before, "rules ip kube-proxy\n    chain services {\n    }\n", "", 1)

@@ -17,6 +17,14 @@ import (
 )
 
 func TestRendered(t *testing.T) {
+	text := func(c *cluster.Cluster) string {
+		return clustertest.Text(
+			controlplane.PKI(c, "node1"), controlplane.Kubeconfigs(c, "node1"),
+			controlplane.APIServer(c, "node1", etcd.Endpoint(c, "node1"), etcd.ClientCerts(c, "node1")),
+			controlplane.ControllerManager(c, "node1"), controlplane.Scheduler(c, "node1"), controlplane.RBAC(c),
+			controlplane.ProxyConfig(c, "node2"), controlplane.Proxy(c, "node2"),
+		)
+	}
 	for name, spec := range map[string]string{
 		"defaults": "  kubernetes: {type: kubexm}\n",
 		"configured": `  kubernetes:
@@ -33,15 +41,12 @@ func TestRendered(t *testing.T) {
 `,
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := clustertest.New(t, spec+"  etcd: {type: kubexm}\n", nil)
-			golden.Equal(t, clustertest.Text(
-				controlplane.PKI(c, "node1"), controlplane.Kubeconfigs(c, "node1"),
-				controlplane.APIServer(c, "node1", etcd.Endpoint(c, "node1"), etcd.ClientCerts(c, "node1")),
-				controlplane.ControllerManager(c, "node1"), controlplane.Scheduler(c, "node1"), controlplane.RBAC(c),
-				controlplane.ProxyConfig(c, "node2"), controlplane.Proxy(c, "node2"),
-			))
+			golden.Equal(t, text(clustertest.New(t, spec+"  etcd: {type: kubexm}\n", nil)))
 		})
 	}
+	t.Run("families", func(t *testing.T) {
+		golden.Equal(t, clustertest.Families(t, "  kubernetes: {type: kubexm}\n  etcd: {type: kubexm}\n", text))
+	})
 }
 
 // TestTwoTrusted has everything on a master trust both certificates, and the controller manager sign with one.

@@ -3,6 +3,7 @@ package etcd_test
 import (
 	"testing"
 
+	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/step"
@@ -11,15 +12,18 @@ import (
 )
 
 func TestRendered(t *testing.T) {
+	text := func(c *cluster.Cluster) string {
+		return clustertest.Text(etcd.DataDir(c), etcd.MemberCerts(c, "node1"), etcd.ClientCerts(c, "node1"), etcd.Bootstrap(c), etcd.Service(c, "node1"))
+	}
 	for name, spec := range map[string]string{
 		"defaults":   "",
 		"extra args": "  etcd: {type: kubexm, dataDir: /data/etcd, extraArgs: {quota-backend-bytes: \"4294967296\", log-level: warn}}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := clustertest.New(t, spec, nil)
-			golden.Equal(t, clustertest.Text(etcd.DataDir(c), etcd.MemberCerts(c, "node1"), etcd.ClientCerts(c, "node1"), etcd.Bootstrap(c), etcd.Service(c, "node1")))
+			golden.Equal(t, text(clustertest.New(t, spec, nil)))
 		})
 	}
+	t.Run("families", func(t *testing.T) { golden.Equal(t, clustertest.Families(t, "", text)) })
 }
 
 // TestExternal brings the user's own files to masters of both kinds.

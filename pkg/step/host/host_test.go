@@ -1,6 +1,7 @@
 package host_test
 
 import (
+	"net"
 	"strings"
 	"testing"
 
@@ -96,23 +97,25 @@ func TestLeave(t *testing.T) {
 	if steps := host.Leave(c, ""); steps != nil {
 		t.Errorf("nothing to leave: %v", steps)
 	}
-	s := host.Leave(c, "10.0.0.100")[0]
-	for _, want := range []string{"", "+ no connections to 10.0.0.100", ""} {
-		if got := gap(t, s, h); got != want {
-			t.Fatalf("%q, want %q", got, want)
-		}
-		change, _ := s.Precheck(t.Context(), h.Runner())
-		if change != nil {
-			if err := change.Run(t.Context()); err != nil {
-				t.Fatal(err)
+	for _, of := range [][2]string{{"10.0.0.100", "10.0.0.11"}, {"fd00::100", "fd00::11"}} {
+		s, others := host.Leave(c, of[0])[0], host.Leave(c, of[1])[0]
+		for _, want := range []string{"", "+ no connections to " + of[0], ""} {
+			if got := gap(t, s, h); got != want {
+				t.Fatalf("%q, want %q", got, want)
 			}
-			if others := host.Leave(c, "10.0.0.11")[0]; gap(t, others, h) == "" {
-				t.Error("the connections of others are closed")
+			change, _ := s.Precheck(t.Context(), h.Runner())
+			if change != nil {
+				if err := change.Run(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if gap(t, others, h) == "" {
+					t.Error("the connections of others are closed")
+				}
+				continue
 			}
-			continue
-		}
-		for _, to := range []string{"10.0.0.100:6443", "10.0.0.100:6443", "10.0.0.100:443", "10.0.0.11:6443"} {
-			h.Connect(to)
+			for _, to := range [][2]string{{of[0], "6443"}, {of[0], "6443"}, {of[0], "443"}, {of[1], "6443"}} {
+				h.Connect(net.JoinHostPort(to[0], to[1]))
+			}
 		}
 	}
 }

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,7 +36,8 @@ func (c Connections) Precheck(ctx context.Context, r *runner.Runner) (*step.Chan
 	for _, p := range c.Ports {
 		ports = append(ports, "dport = :"+strconv.Itoa(p))
 	}
-	which := fmt.Sprintf("state established dst %s '( %s )'", c.To, strings.Join(ports, " or "))
+	to := strings.TrimSuffix(net.JoinHostPort(c.To, ""), ":") // ss takes the end of an IPv6 address without brackets for a port
+	which := fmt.Sprintf("state established dst %s '( %s )'", runner.Quote(to), strings.Join(ports, " or "))
 	out, err := r.Sh(ctx, "ss -tn "+which+" | { read -r _; cat; }")
 	if err != nil || out == "" {
 		return nil, err

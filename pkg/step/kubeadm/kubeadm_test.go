@@ -40,6 +40,10 @@ func documents(t *testing.T, version, etcdType, more string) (initDoc, joinDoc [
 	t.Helper()
 	c := clustertest.New(t, "  etcd: {type: "+etcdType+", extraArgs: {log-level: warn}}\n  kubernetes:\n    version: "+version+"\n    type: kubeadm\n"+more, nil)
 	c.Host("node2").Taints = []v1alpha1.Taint{{Key: "dedicated", Value: "db", Effect: "NoSchedule"}}
+	return documentsOf(c)
+}
+
+func documentsOf(c *cluster.Cluster) (initDoc, joinDoc []byte) {
 	i := kubeadm.Config(c, "node1", etcdOf(c), readsOf(c)).(step.Files)
 	j := step.Unwrap(kubeadm.NewJoin(c, "node2")).(kubeadm.Join)
 	return i.List[0].Content, j.Config
@@ -68,6 +72,14 @@ func TestConfig(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			initDoc, joinDoc := documents(t, "v1.37.1", c.etcdType, c.more)
 			golden.Equal(t, string(initDoc)+"==== join\n"+string(joinDoc))
+		})
+	}
+	for _, etcdType := range []string{"kubeadm", "kubexm"} {
+		t.Run("families, etcd "+etcdType, func(t *testing.T) {
+			golden.Equal(t, clustertest.Families(t, "  etcd: {type: "+etcdType+"}\n", func(c *cluster.Cluster) string {
+				initDoc, joinDoc := documentsOf(c)
+				return string(initDoc) + string(joinDoc)
+			}))
 		})
 	}
 }

@@ -3,6 +3,7 @@ package kubelet_test
 import (
 	"testing"
 
+	"github.com/kubexm/kubexm/pkg/cluster"
 	"github.com/kubexm/kubexm/pkg/cluster/clustertest"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/step/kubelet"
@@ -23,6 +24,13 @@ func TestKubexm(t *testing.T) {
 			golden.Equal(t, clustertest.Text(kubelet.Config(k, "node1"), kubelet.Config(k, "node2"), kubelet.Service(k, "node2")))
 		})
 	}
+}
+
+// TestFamilies shows what IPv6 changes, with kubeadm as well.
+func TestFamilies(t *testing.T) {
+	golden.Equal(t, clustertest.Families(t, "", func(c *cluster.Cluster) string {
+		return clustertest.Text(kubelet.Config(c, "node2"), kubelet.Service(c, "node2"), kubelet.Prepared(c, "node2"), kubelet.CacheAddress(c))
+	}))
 }
 
 func TestKubeadm(t *testing.T) {

@@ -24,7 +24,7 @@ func TestRendered(t *testing.T) {
 	}
 	external := func(c *cluster.Cluster) (steps []step.Step) {
 		for _, h := range c.Hosts(v1alpha1.RoleLoadBalancer) {
-			steps = append(steps, loadbalancer.Packages(c, h), loadbalancer.Service(c, h, "*"), loadbalancer.Keepalived(c, h))
+			steps = append(steps, loadbalancer.Packages(c, h), loadbalancer.Service(c, h, loadbalancer.Everywhere(c)), loadbalancer.Keepalived(c, h))
 		}
 		return steps
 	}
@@ -49,6 +49,12 @@ func TestRendered(t *testing.T) {
 				f.Interfaces = []runner.Interface{{Name: "lo", Addresses: []string{"127.0.0.1/8"}}, {Name: "eth1", Addresses: []string{addresses[host]}}}
 			})
 			golden.Equal(t, clustertest.Text(test.steps(c)...))
+		})
+		if name == "bgp" {
+			continue // which is for IPv4
+		}
+		t.Run(name+", families", func(t *testing.T) {
+			golden.Equal(t, clustertest.Families(t, frame+test.config, func(c *cluster.Cluster) string { return clustertest.Text(test.steps(c)...) }))
 		})
 	}
 }
