@@ -76,6 +76,7 @@ func object(apiVersion, kind, name string) *unstructured.Unstructured {
 func (s *Server) Put(obj *unstructured.Unstructured) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	maps.Copy(s.kinds, defined(obj))
 	at := ref{s.resourceOf(obj.GroupVersionKind()), obj.GetNamespace(), obj.GetName()}
 	s.store(at, obj.DeepCopy(), false)
 }
