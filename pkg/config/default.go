@@ -48,19 +48,7 @@ func Default(c *v1alpha1.Cluster) {
 			t.SFTP.PrivateKeyPath = expandHome(t.SFTP.PrivateKeyPath)
 		}
 	}
-	for i := range s.Addons {
-		a := &s.Addons[i]
-		if c, ok := plugin.KnownChart(*a); ok {
-			a.Type, a.Chart, a.Repository = v1alpha1.AddonHelm, c.Name, c.Repository
-			a.Version, a.Namespace = cmp.Or(a.Version, c.Version), cmp.Or(a.Namespace, c.Namespace)
-		}
-		a.Chart = expandHome(a.Chart)
-		for _, files := range [][]string{a.Files, a.ValuesFiles} {
-			for i, f := range files {
-				files[i] = expandHome(f)
-			}
-		}
-	}
+	defaultAddons(s.Addons)
 	defaultVersions(s)
 	defaultTimers(&s.Etcd)
 	defaultLoadBalancer(s)
@@ -80,6 +68,23 @@ func Default(c *v1alpha1.Cluster) {
 	}
 	if s.Source.Zone == "" {
 		s.Source.Zone = os.Getenv("KXZONE")
+	}
+}
+
+// defaultAddons completes addons that are known by their names, and finds files.
+func defaultAddons(addons []v1alpha1.Addon) {
+	for i := range addons {
+		a := &addons[i]
+		if c, ok := plugin.KnownChart(*a); ok {
+			a.Type, a.Chart, a.Repository = v1alpha1.AddonHelm, c.Name, c.Repository
+			a.Version, a.Namespace = cmp.Or(a.Version, c.Version), cmp.Or(a.Namespace, c.Namespace)
+		}
+		a.Chart = expandHome(a.Chart)
+		for _, files := range [][]string{a.Files, a.ValuesFiles} {
+			for i, f := range files {
+				files[i] = expandHome(f)
+			}
+		}
 	}
 }
 

@@ -19,15 +19,6 @@ type Modules struct {
 
 func (m Modules) String() string { return "kernel modules" }
 
-// keys are the parameters in the order in which they are set.
-func (s Sysctl) keys() []string {
-	keys := slices.Sorted(maps.Keys(s.Values))
-	if i := slices.Index(keys, s.Last); i >= 0 {
-		keys = append(slices.Delete(keys, i, i+1), s.Last)
-	}
-	return keys
-}
-
 // Writes is the file that systemd reads at boot.
 func (m Modules) Writes() ([]File, error) {
 	return []File{{Path: m.Path, Content: Content(strings.Join(m.Names, "\n") + "\n"), Mode: 0o644}}, nil
@@ -92,6 +83,15 @@ type Sysctl struct {
 }
 
 func (s Sysctl) String() string { return "kernel parameters" }
+
+// keys are the parameters in the order in which they are set.
+func (s Sysctl) keys() []string {
+	keys := slices.Sorted(maps.Keys(s.Values))
+	if i := slices.Index(keys, s.Last); i >= 0 {
+		keys = append(slices.Delete(keys, i, i+1), s.Last)
+	}
+	return keys
+}
 
 // Writes is the file that systemd reads at boot, and what goes with it.
 func (s Sysctl) Writes() ([]File, error) {

@@ -21,8 +21,11 @@ func ToDualStack(config string) string {
 	return host.ReplaceAllString(config, `address: $1, internalAddress: "$1,fd00::$2", roles`)
 }
 
-// DualStack is a cluster like that of New with addresses of both families, IPv6 one with those of IPv6 alone.
-var DualStack, IPv6 = ToDualStack(frame), ToIPv6(frame)
+// DualStack is a cluster like that of New with addresses of both families.
+var DualStack = ToDualStack(frame)
+
+// IPv6 is one with addresses of IPv6 alone.
+var IPv6 = ToIPv6(frame)
 
 // Families shows what a text says of clusters with addresses of both families, and with those of IPv6 alone, that it does not say of one with IPv4. config is a
 // whole configuration with IPv4, or what New takes.
