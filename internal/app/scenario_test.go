@@ -186,7 +186,8 @@ func same(t testing.TB, what, want, got string) {
 
 // TestScenarios takes rows of the deployment matrix through their lives.
 func TestScenarios(t *testing.T) {
-	live(t, racetest.Few("row3", "row1", "row2", "row7", "row15", "row21", "row22", "row22-kubexm", "row9-ipv6", "row1-dual", "row21-ipv6", "row15-ipv6", "etcd-elsewhere", "registry", "harbor", "calico", "cilium", "crio", "crio-registry", "docker", "docker-registry")...)
+	live(t, racetest.Few("row3", "row1", "row2", "row7", "row15", "row21", "row22", "row22-kubexm", "row1-dual", "row9-ipv6", "row15-ipv6", "row21-ipv6",
+		"etcd-elsewhere", "registry", "harbor", "calico", "cilium", "crio", "crio-registry", "docker", "docker-registry")...)
 }
 
 // TestFaultsScenarios does so with all others.

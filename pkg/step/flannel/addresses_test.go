@@ -17,7 +17,14 @@ import (
 
 // TestAddresses has nodes at their addresses, one that moved, one whose address somebody has chosen, and one on which flannel has not begun.
 func TestAddresses(t *testing.T) {
-	c := clustertest.Parse(t, `apiVersion: kubexm.io/v1alpha1
+	addresses(t, "flannel.alpha.coreos.com/public-ip", func(text string) string { return text })
+	addresses(t, "flannel.alpha.coreos.com/public-ipv6", clustertest.ToIPv6)
+}
+
+// addresses has hosts whose addresses, with IPv4 here, are of a family; key is what nodes note them under.
+func addresses(t *testing.T, key string, of func(string) string) {
+	t.Helper()
+	c := clustertest.Parse(t, of(`apiVersion: kubexm.io/v1alpha1
 kind: Cluster
 metadata: {name: one}
 spec:
@@ -26,10 +33,10 @@ spec:
   - {name: node2, address: 10.0.0.12, roles: [worker]}
   - {name: node3, address: 10.0.0.13, roles: [worker]}
   - {name: node4, address: 10.0.0.14, roles: [worker]}
-`, nil)
+`), nil)
 	api, h := kubetest.New(), runnertest.Debian12("node1")
 	dial := api.Dialer(&tls.Config{Certificates: []tls.Certificate{*c.Leaf(c.APIServerCert("node1")).TLS()}})
-	h.Serve("10.0.0.11:6443", func() (net.Conn, error) { return dial(t.Context(), "", "") })
+	h.Serve(net.JoinHostPort(of("10.0.0.11"), "6443"), func() (net.Conn, error) { return dial(t.Context(), "", "") })
 	put := func(kind, name, namespace string, with map[string]any) {
 		with["apiVersion"], with["kind"] = "v1", kind
 		meta := map[string]any{"name": name}
@@ -44,11 +51,10 @@ spec:
 	}
 	node := func(name, ip string, noted map[string]any) {
 		put("Node", name, "", map[string]any{
-			"metadata": map[string]any{"annotations": noted}, "status": map[string]any{"addresses": []any{map[string]any{"type": "InternalIP", "address": ip}}},
+			"metadata": map[string]any{"annotations": noted}, "status": map[string]any{"addresses": []any{map[string]any{"type": "InternalIP", "address": of(ip)}}},
 		})
 	}
-	const key = "flannel.alpha.coreos.com/public-ip"
-	node("node1", "10.0.0.11", map[string]any{key: "10.0.0.11"})
+	node("node1", "10.0.0.11", map[string]any{key: of("10.0.0.11")})
 	node("node2", "10.0.0.12", map[string]any{key: "192.0.2.12"})
 	node("node3", "10.0.0.13", map[string]any{key: "192.0.2.13", key + "-overwrite": "192.0.2.13"})
 	node("node4", "10.0.0.14", nil)
@@ -58,7 +64,7 @@ spec:
 		})
 	}
 	change, err := flannel.Addresses(c).Precheck(t.Context(), h.Runner())
-	if err != nil || change == nil || change.Diff != "node2: 192.0.2.12 -> 10.0.0.12\n" {
+	if err != nil || change == nil || change.Diff != "node2: 192.0.2.12 -> "+of("10.0.0.12")+"\n" {
 		t.Fatalf("%+v, %v", change, err)
 	}
 	done := make(chan error, 1)
@@ -78,7 +84,7 @@ spec:
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	node("node2", "10.0.0.12", map[string]any{key: "10.0.0.12"}) // as the next pod does
+	node("node2", "10.0.0.12", map[string]any{key: of("10.0.0.12")}) // as the next pod does
 	if err := <-done; err != nil || left() != "flannel-node1 " {
 		t.Errorf("%v; left are %s", err, left())
 	}
