@@ -51,7 +51,7 @@ type Download struct {
 }
 
 // NewDownload finds out what is needed, what of it is there, and where the rest comes
-// from. Servers are asked for sizes, and distributions for what packages depend on; nothing is put into the store but charts, which tell what else is needed. That the configuration is for
+// from. Servers are asked for sizes, and distributions for what packages depend on; nothing is put into the store but charts and manifests, which tell what else is needed. That the configuration is for
 // use without a network does not hold here: it is this that makes it work.
 func (a *App) NewDownload(ctx context.Context, r Request, o Observer, sel Selection) (*Download, error) {
 	u := a.use(r, o)

@@ -193,7 +193,7 @@ func (s shift) until(hosts []string) config.Edit {
 func moves(was, is *v1alpha1.Cluster, leave []string) map[string]move {
 	all := map[string]move{}
 	for _, h := range was.Spec.Hosts {
-		if now := hostIn(is, h.Name); now != nil && now.InternalAddress != h.InternalAddress && (h.Is(v1alpha1.RoleMaster) || h.Is(v1alpha1.RoleEtcd)) {
+		if now := hostIn(is, h.Name); now != nil && now.IP() != h.IP() && (h.Is(v1alpha1.RoleMaster) || h.Is(v1alpha1.RoleEtcd)) {
 			all[h.Name] = move{host.Moved{Former: h.IP(), Now: now.IP()}, !slices.Contains(leave, h.Name)}
 		}
 	}

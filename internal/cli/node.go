@@ -180,7 +180,7 @@ Run it again if it was interrupted: it continues.`,
 	}
 	var to config.Addresses
 	cmd.Flags().StringVar(&to.Address, "address", "", "IP address or DNS name at which this machine reaches the new one, if it is another one")
-	cmd.Flags().StringVar(&to.Internal, "internal-address", "", "IPv4 address at which the other hosts reach it, if it is another one")
+	cmd.Flags().StringVar(&to.Internal, "internal-address", "", "IP address at which the other hosts reach it, if it is another one; or one of each family, with a comma between them")
 	format := p.createFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {

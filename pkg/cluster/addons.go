@@ -46,12 +46,7 @@ func (c *Cluster) readAddons() (all []Manifests) {
 			continue
 		}
 		for _, at := range a.Files {
-			had := len(one.Objects)
-			err := c.manifests(at, func(file string, text []byte) error { return one.add(file, text, *a.Preload) })
-			if err == nil && len(one.Objects) == had { // all that was applied would be removed
-				err = fmt.Errorf("addon %s: there are no manifests in %s", a.Name, at)
-			}
-			c.Check(err)
+			c.Check(c.manifests(at, &one, *a.Preload))
 		}
 		c.Check(one.add("inline", []byte(a.Inline), *a.Preload))
 		all = append(all, one)
@@ -148,15 +143,27 @@ func (c *Cluster) fetched(a resource.Artifact) (string, error) {
 	return files[0].Path, nil
 }
 
-// manifests reads a file, which may be in the store, or those in a directory.
-func (c *Cluster) manifests(root string, use func(file string, text []byte) error) error {
-	if isURL(root) {
-		file, err := c.fetched(c.manifestsAt(root))
-		if err != nil {
+// manifests adds those of a file, of a directory, or of a URL. What was fetched and cannot be read is fetched again the next time.
+func (c *Cluster) manifests(at string, to *Manifests, preload bool) error {
+	had, file := len(to.Objects), at
+	if isURL(at) {
+		var err error
+		if file, err = c.fetched(c.manifestsAt(at)); err != nil {
 			return err
 		}
-		root = file
 	}
+	err := eachFile(file, func(name string, text []byte) error { return to.add(strings.Replace(name, file, at, 1), text, preload) })
+	if err == nil && len(to.Objects) == had { // all that was applied would be removed
+		err = fmt.Errorf("addon %s: there are no manifests in %s", to.Name, at)
+	}
+	if err != nil && isURL(at) {
+		err = c.Store.Discard(context.Background(), c.manifestsAt(at), err)
+	}
+	return err
+}
+
+// eachFile reads a file, or those in a directory that may have manifests.
+func eachFile(root string, use func(file string, text []byte) error) error {
 	return filepath.WalkDir(root, func(file string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() || file != root && !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(file)) {
 			return err

@@ -152,7 +152,7 @@ func (c *Cluster) ControllerManagerArgs() map[string]string {
 	case c.DualStack():
 		args["node-cidr-mask-size-ipv4"], args["node-cidr-mask-size-ipv6"] = v4, v6
 	case c.IPv6():
-		args["node-cidr-mask-size"] = v6
+		args["node-cidr-mask-size-ipv6"] = v6 // kubeadm reads no other one
 	default:
 		args["node-cidr-mask-size"] = v4
 	}

@@ -8,11 +8,11 @@ import (
 // IP is the address at which other hosts reach the host.
 func (c *Cluster) IP(host string) string { return c.Host(host).IP() }
 
-// NodeIPs are the addresses of nodes, by name.
-func (c *Cluster) NodeIPs() map[string]string {
-	all := map[string]string{}
+// NodeIPs are the addresses of nodes, by name, one of each family.
+func (c *Cluster) NodeIPs() map[string][]string {
+	all := map[string][]string{}
 	for _, n := range c.Nodes() {
-		all[n] = c.IP(n)
+		all[n] = c.Host(n).IPs()
 	}
 	return all
 }
@@ -40,6 +40,14 @@ func (c *Cluster) PodCIDR(family int) string {
 		}
 	}
 	return ""
+}
+
+// ByFamily are the values that are for the families of addresses that nodes have, the primary one first.
+func (c *Cluster) ByFamily(v4, v6 string) (all []string) {
+	for _, cidr := range c.Spec.Network.PodCIDRs() {
+		all = append(all, map[bool]string{false: v4, true: v6}[strings.Contains(cidr, ":")])
+	}
+	return all
 }
 
 // DNSIP is the address of the cluster's DNS service: the tenth of the primary service

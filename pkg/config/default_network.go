@@ -14,11 +14,14 @@ const (
 	cacheIPv6              = "fd69:254:25::10"
 )
 
-// defaultNetworks chooses networks of the families that one of them, or else the first host, has.
+// defaultNetworks chooses networks of the families that one of them, or else the first node, has.
 func defaultNetworks(s *v1alpha1.Spec) {
 	n, like := &s.Network, ""
-	if len(s.Hosts) > 0 {
-		like = s.Hosts[0].InternalAddress
+	for i := range s.Hosts {
+		if h := &s.Hosts[i]; h.Is(v1alpha1.RoleMaster) || h.Is(v1alpha1.RoleWorker) {
+			like = h.InternalAddress
+			break
+		}
 	}
 	like = cmp.Or(n.PodCIDR, n.ServiceCIDR, like)
 	if !strings.Contains(like, ":") {

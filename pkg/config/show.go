@@ -81,7 +81,7 @@ func Init(name string, o InitOptions) (string, error) {
 	}
 	var spec v1alpha1.Spec
 	if _, err := netip.ParseAddr(o.Addresses[0]); err == nil {
-		spec.Hosts = []v1alpha1.Host{{InternalAddress: o.Addresses[0]}}
+		spec.Hosts = []v1alpha1.Host{{InternalAddress: o.Addresses[0], Roles: []v1alpha1.Role{v1alpha1.RoleMaster}}}
 	}
 	defaultNetworks(&spec)
 	setDefaults(reflect.ValueOf(&spec))

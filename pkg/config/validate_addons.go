@@ -48,7 +48,7 @@ func (k *checker) checkContent(at string, a v1alpha1.Addon) {
 	case a.Type == v1alpha1.AddonHelm && a.Chart == "":
 		k.fail(at+".chart", a.Chart, "is missing")
 	case strings.HasPrefix(a.Chart, "oci://"):
-		k.fail(at+".chart", a.Chart, "must be a name: give what stands before it as repository")
+		k.fail(at+".chart", "", "must be a name: give what stands before it as repository")
 	case a.Repository == "" && a.Version != "":
 		k.fail(at+".version", a.Version, "is only for charts of a repository: that of a file is in it")
 	case a.Repository != "":
@@ -60,7 +60,11 @@ func (k *checker) checkContent(at string, a v1alpha1.Addon) {
 	}
 	for i, file := range a.Files {
 		if strings.Contains(file, "://") {
-			k.checkURL(fmt.Sprintf("%s.files[%d]", at, i), file, "https://example.com/manifests.yaml", "https")
+			at := fmt.Sprintf("%s.files[%d]", at, i)
+			k.checkURL(at, file, "https://example.com/manifests.yaml", "https")
+			if strings.HasSuffix(file, "/") {
+				k.fail(at, "", "must be the URL of a file, and no directory")
+			}
 		}
 	}
 	for i, image := range a.Images {
@@ -72,9 +76,12 @@ func (k *checker) checkContent(at string, a v1alpha1.Addon) {
 
 // checkURL checks from where something is fetched.
 func (k *checker) checkURL(path, value, like string, schemes ...string) {
-	if u, err := url.Parse(value); err != nil || u.Host == "" || !slices.Contains(schemes, u.Scheme) {
-		k.fail(path, value, "must be a URL, like %s", like)
-	} else if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+	switch u, err := url.Parse(value); {
+	case err != nil:
+		k.fail(path, "", "must be a URL, like %s", like) // there may be a password in it
+	case u.Host == "" || !slices.Contains(schemes, u.Scheme):
+		k.fail(path, u.Redacted(), "must be a URL, like %s", like)
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		k.fail(path, u.Redacted(), "must have neither a log-in nor a query: log-ins are in spec.source.access")
 	}
 }

@@ -87,7 +87,7 @@ func (k *checker) checkHosts() {
 			k.fail(path+".internalAddress", "", "required, as address is a name")
 		}
 		for _, text := range h.IPs() {
-			if text != "" {
+			if h.InternalAddress != "" {
 				k.IP(path+".internalAddress", text)
 			}
 			if ip, err := netip.ParseAddr(text); err == nil && (ip.IsLoopback() || ip.IsUnspecified() || ip.IsMulticast()) {

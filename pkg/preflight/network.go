@@ -53,7 +53,7 @@ var networkChecks = []check{
 		vip := c.Spec.LoadBalancer.VIP
 		if sharesVIP(c, h) && !slices.ContainsFunc(f.Interfaces, func(i runner.Interface) bool {
 			return slices.ContainsFunc(i.Addresses, func(a string) bool {
-				return addr(a) == h.IP() && prefix(a).Contains(netip.MustParseAddr(vip))
+				return addr(a) == h.IP() && (prefix(a).IsSingleIP() || prefix(a).Contains(netip.MustParseAddr(vip))) // DHCPv6 tells no network
 			})
 		}) {
 			return Finding{
@@ -275,12 +275,13 @@ type Link struct {
 var flows = []struct {
 	from, to []v1alpha1.Role
 	port     func(*cluster.Cluster) int
+	all      bool // at each address, where hosts have two
 }{
 	{from: roles("master worker loadbalancer"), to: roles("master"), port: (*cluster.Cluster).APIPort},
 	{from: roles("worker"), to: roles("loadbalancer"), port: (*cluster.Cluster).APIPort},
 	{from: roles("master etcd"), to: roles("etcd"), port: func(*cluster.Cluster) int { return 2379 }},
 	{from: roles("etcd"), to: roles("etcd"), port: func(*cluster.Cluster) int { return 2380 }},
-	{from: roles("master"), to: roles("master worker"), port: func(*cluster.Cluster) int { return 10250 }}, // kubelets: logs, exec
+	{from: roles("master"), to: roles("master worker"), port: func(*cluster.Cluster) int { return 10250 }, all: true}, // kubelets: logs, exec
 	{from: roles("master worker"), to: roles("registry"), port: (*cluster.Cluster).RegistryPort},
 }
 
@@ -310,8 +311,15 @@ func Links(c *cluster.Cluster, from string) []Link {
 		for n := range min(len(targets), mostLinks) {
 			to := targets[(first+n)%len(targets)]
 			tried := c.IsTouched(from) && c.IsTouched(to)
-			if to != from && c.Facts[to] != nil && !tried {
-				all = append(all, Link{to, flow.port(c), net.JoinHostPort(c.IP(to), strconv.Itoa(flow.port(c)))})
+			if to == from || c.Facts[to] == nil || tried {
+				continue
+			}
+			at := c.Host(to).IPs()
+			if !flow.all {
+				at = at[:1]
+			}
+			for _, ip := range at {
+				all = append(all, Link{to, flow.port(c), net.JoinHostPort(ip, strconv.Itoa(flow.port(c)))})
 			}
 		}
 	}

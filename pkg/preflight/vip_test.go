@@ -2,6 +2,7 @@ package preflight_test
 
 import (
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -99,5 +100,16 @@ func TestBalancers(t *testing.T) {
 				t.Errorf("found %s", text)
 			}
 		})
+	}
+}
+
+// TestSecondFamily tries kubelets of nodes at both of their addresses.
+func TestSecondFamily(t *testing.T) {
+	var at []string
+	for _, l := range preflight.Links(clustertest.Parse(t, clustertest.DualStack, nil), "node1") {
+		at = append(at, l.Address)
+	}
+	if want := []string{"10.0.0.12:10250", "[fd00::12]:10250"}; !slices.Equal(at, want) {
+		t.Errorf("%q", at)
 	}
 }

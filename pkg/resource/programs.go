@@ -39,7 +39,7 @@ func (s *Store) Programs(ctx context.Context, a Artifact) ([]File, error) {
 		return found, nil
 	}
 	if err := s.unpack(ctx, a, c); err != nil {
-		return nil, s.discard(ctx, a, fmt.Errorf("unpacking %s: %w", s.path(a), err))
+		return nil, s.Discard(ctx, a, fmt.Errorf("unpacking %s: %w", s.path(a), err))
 	}
 	if found := s.unpacked(a, c); found != nil {
 		return found, nil
@@ -47,9 +47,9 @@ func (s *Store) Programs(ctx context.Context, a Artifact) ([]File, error) {
 	return nil, fmt.Errorf("unpacking %s: what was written does not read back", s.path(a))
 }
 
-// discard takes an archive that cannot be unpacked, and its checksum, out of the store, so that the next fetch asks for both again.
-// An error of the disk is not the archive's.
-func (s *Store) discard(ctx context.Context, a Artifact, why error) error {
+// Discard takes an archive that cannot be unpacked, or manifests that cannot be read, and their checksum, out of the store, so that the next fetch asks for
+// both again. An error of the disk is not the file's.
+func (s *Store) Discard(ctx context.Context, a Artifact, why error) error {
 	if _, disk := errors.AsType[*fs.PathError](why); disk || ctx.Err() != nil || errors.Is(why, syscall.ENOSPC) {
 		return why
 	}
@@ -61,7 +61,7 @@ func (s *Store) discard(ctx context.Context, a Artifact, why error) error {
 	if err != nil {
 		return errors.Join(why, fmt.Errorf("removing it from the store: %w", err))
 	}
-	again := "run 'kubexm download' again: it asks for the archive and its checksum once more"
+	again := "run 'kubexm download' again: it asks for the file and its checksum once more"
 	if s.source.Offline {
 		again = "bring a good one with 'kubexm import'"
 	}

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/kubexm/kubexm/pkg/kube"
 	"github.com/kubexm/kubexm/pkg/runner"
 	"github.com/kubexm/kubexm/pkg/util/fault"
@@ -18,12 +16,12 @@ import (
 // NodeAddresses are those of nodes, at which others send what is for their pods. A network plugin asks for them as it starts, and not again:
 // it is started again on nodes whose addresses have changed.
 type NodeAddresses struct {
-	Of         map[string]string // by node
+	Of         map[string][]string // by node, one of each family
 	Plugin     string
 	Namespace  string // of its pods
 	Label      string // which they have
 	Value      string
-	Annotation string      // of nodes, in which it notes the address, maybe with the length of a prefix
+	Annotation []string    // of nodes, in which it notes the addresses, maybe with the length of a prefix
 	Kind       string      `json:",omitempty"` // or apiVersion and kind of its own objects, named like nodes, that have it among spec.addresses
 	Chosen     string      // annotation by which somebody has chosen another one; empty: there is none
 	API        kube.Access `json:"-"`
@@ -88,14 +86,23 @@ func (a NodeAddresses) differ(ctx context.Context, client *kube.Client) (diff st
 			continue
 		}
 		noted := own[n]
-		if at, _, _ := strings.Cut(node.Annotations[a.Annotation], "/"); at != "" && noted == nil {
-			noted = []string{at}
+		for _, key := range a.Annotation {
+			if at, _, _ := strings.Cut(node.Annotations[key], "/"); at != "" {
+				noted = append(noted, at)
+			}
 		}
-		if noted == nil || slices.Contains(noted, a.Of[n]) || node.Annotations[a.Chosen] != "" {
+		lacks := func(all []string) bool {
+			return slices.ContainsFunc(a.Of[n], func(ip string) bool { return !slices.Contains(all, ip) })
+		}
+		if noted == nil || !lacks(noted) || node.Annotations[a.Chosen] != "" {
 			continue
 		}
-		diff += fmt.Sprintf("%s: %s -> %s\n", n, strings.Join(noted, ", "), a.Of[n])
-		if slices.ContainsFunc(node.Status.Addresses, func(at corev1.NodeAddress) bool { return at.Address == a.Of[n] }) {
+		diff += fmt.Sprintf("%s: %s -> %s\n", n, strings.Join(noted, ", "), strings.Join(a.Of[n], ", "))
+		var told []string
+		for _, at := range node.Status.Addresses {
+			told = append(told, at.Address)
+		}
+		if !lacks(told) {
 			ready = append(ready, n)
 		}
 	}

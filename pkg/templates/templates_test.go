@@ -118,7 +118,7 @@ type corefile struct {
 
 func flannel(v4, v6 string) map[string]any {
 	return map[string]any{
-		"PodCIDR": v4, "PodCIDRv6": v6, "IPv6": v4 == "", "Backend": "vxlan", "Image": "ghcr.io/flannel-io/flannel:v0.28.9", "CNIImage": "ghcr.io/flannel-io/flannel-cni-plugin:v1.9.1-flannel3",
+		"PodCIDR": v4, "PodCIDRv6": v6, "IPv6": v4 == "", "Dual": v4 != "" && v6 != "", "Backend": "vxlan", "Image": "ghcr.io/flannel-io/flannel:v0.28.9", "CNIImage": "ghcr.io/flannel-io/flannel-cni-plugin:v1.9.1-flannel3",
 		"Digest": "0123456789abcdef", "NFTables": true, "APIHost": "lb.kubexm.local", "APIPort": 6443,
 	}
 }

@@ -88,9 +88,7 @@ func typha(chosen *int, nodes int) int {
 
 // Addresses starts Calico again on nodes whose addresses have changed.
 func Addresses(c *cluster.Cluster) step.Step {
-	address := "projectcalico.org/IPv4Address" // see github.com/projectcalico/calico/blob/master/libcalico-go/lib/backend/k8s/conversion/constants.go
-	if c.IPv6() {
-		address = "projectcalico.org/IPv6Address"
-	}
-	return step.NodeAddresses{Of: c.NodeIPs(), Plugin: "calico", Namespace: "calico-system", Label: "k8s-app", Value: "calico-node", Annotation: address, API: c.AnyAPI()}
+	// See github.com/projectcalico/calico/blob/master/libcalico-go/lib/backend/k8s/conversion/constants.go.
+	noted := c.ByFamily("projectcalico.org/IPv4Address", "projectcalico.org/IPv6Address")
+	return step.NodeAddresses{Of: c.NodeIPs(), Plugin: "calico", Namespace: "calico-system", Label: "k8s-app", Value: "calico-node", Annotation: noted, API: c.AnyAPI()}
 }

@@ -51,7 +51,7 @@ func TestAddresses(t *testing.T) {
 	put("cilium.io/v2", "CiliumNode", "node1", "spec", "10.0.0.11", "fd00::11")
 	put("cilium.io/v2", "CiliumNode", "node2", "spec", "10.0.0.77", "fd00::12")
 	change, err := cilium.Addresses(c).Precheck(t.Context(), h.Runner())
-	if err != nil || change == nil || change.Diff != "node2: 10.0.0.77, fd00::12 -> 10.0.0.12\n" {
+	if err != nil || change == nil || change.Diff != "node2: 10.0.0.77, fd00::12 -> 10.0.0.12, fd00::12\n" {
 		t.Fatalf("%+v, %v", change, err)
 	}
 }

@@ -14,9 +14,9 @@ func Steps(c *cluster.Cluster) []step.Step {
 	data := struct {
 		PodCIDR, PodCIDRv6, Backend, Image, CNIImage, Digest, APIHost string
 		APIPort                                                       int
-		NFTables, IPv6                                                bool
+		NFTables, IPv6, Dual                                          bool
 	}{
-		PodCIDR: c.PodCIDR(4), PodCIDRv6: c.PodCIDR(6), IPv6: c.IPv6(), Backend: c.Spec.Network.Flannel.Backend, Image: c.Image("flannel"), CNIImage: c.Image("flannel-cni"),
+		PodCIDR: c.PodCIDR(4), PodCIDRv6: c.PodCIDR(6), IPv6: c.IPv6(), Dual: c.DualStack(), Backend: c.Spec.Network.Flannel.Backend, Image: c.Image("flannel"), CNIImage: c.Image("flannel-cni"),
 		APIHost: c.Spec.LoadBalancer.Domain, APIPort: c.Spec.LoadBalancer.Port, NFTables: c.ProxyMode() == v1alpha1.ProxyNFTables,
 	}
 	data.Digest = templates.Digest(templates.Render(template, data))
@@ -25,11 +25,9 @@ func Steps(c *cluster.Cluster) []step.Step {
 
 // Addresses starts flannel again on nodes whose addresses have changed.
 func Addresses(c *cluster.Cluster) step.Step {
-	publicIP := "flannel.alpha.coreos.com/public-ip" // see github.com/flannel-io/flannel/blob/master/Documentation/kubernetes.md
-	if c.IPv6() {
-		publicIP += "v6"
-	}
+	const publicIP = "flannel.alpha.coreos.com/public-ip" // see github.com/flannel-io/flannel/blob/master/Documentation/kubernetes.md
+	noted := c.ByFamily(publicIP, publicIP+"v6")
 	return step.NodeAddresses{
-		Of: c.NodeIPs(), Plugin: "flannel", Namespace: "kube-flannel", Label: "app", Value: "flannel", Annotation: publicIP, Chosen: publicIP + "-overwrite", API: c.AnyAPI(),
+		Of: c.NodeIPs(), Plugin: "flannel", Namespace: "kube-flannel", Label: "app", Value: "flannel", Annotation: noted, Chosen: noted[0] + "-overwrite", API: c.AnyAPI(),
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -163,6 +164,26 @@ var kernelParameters = map[string]string{
 // optionalParameters are those of them that a network namespace does not have, or a container may not set.
 var optionalParameters = []string{"net.ipv4.neigh.default.gc_thresh1", "net.ipv4.neigh.default.gc_thresh2", "net.ipv4.neigh.default.gc_thresh3"}
 
+// learned are the parameters by which a host keeps what it has learned from routers: a machine that is one itself forgets that, unless they are 2. Interfaces
+// that pods bring learn nothing.
+func learned(c *cluster.Cluster, host string) map[string]string {
+	values, pods := map[string]string{}, netip.MustParsePrefix(c.PodCIDR(6))
+	for _, i := range c.FactsOf(host).Interfaces {
+		global := slices.ContainsFunc(i.Addresses, func(a string) bool {
+			p, err := netip.ParsePrefix(a)
+			return err == nil && p.Addr().Is6() && p.Addr().IsGlobalUnicast() && !pods.Contains(p.Addr())
+		})
+		name := "net.ipv6.conf." + i.Name + ".accept_ra"
+		if strings.Contains(i.Name, ".") {
+			name = "net/ipv6/conf/" + i.Name + "/accept_ra"
+		}
+		if i.Learns && global && i.Name != "lo" {
+			values[name] = "2"
+		}
+	}
+	return values
+}
+
 // Sysctl sets the kernel parameters that Kubernetes needs, and the configuration's; and the limits of log-ins.
 func Sysctl(c *cluster.Cluster, host string) step.Step {
 	values, optional, last := maps.Clone(kernelParameters), slices.Clone(optionalParameters), ""
@@ -177,11 +198,7 @@ func Sysctl(c *cluster.Cluster, host string) step.Step {
 		}
 		last = "net.ipv6.conf.all.forwarding"
 		values[last], values["net.bridge.bridge-nf-call-ip6tables"] = "1", "1"
-		for _, i := range c.FactsOf(host).Interfaces {
-			if i.Learns && slices.ContainsFunc(c.Host(host).IPs(), i.Has) { // a router forgets routes that it has learned, unless it is 2
-				values["net/ipv6/conf/"+i.Name+"/accept_ra"] = "2"
-			}
-		}
+		maps.Copy(values, learned(c, host))
 	}
 	slices.Sort(optional)
 	maps.Copy(values, c.Spec.System.Sysctl)

@@ -225,7 +225,7 @@ type LoadBalancer struct {
 	External *ExternalLoadBalancer `json:"external,omitempty" change:"procedure"`
 	// kube-vip, for mode kube-vip.
 	KubeVIP *KubeVIP `json:"kubeVip,omitempty" change:"procedure"`
-	// Virtual IPv4 address of the API server, for modes external and kube-vip.
+	// Virtual address of the API server, for modes external and kube-vip.
 	VIP string `json:"vip,omitempty" change:"procedure"`
 	// Name of the API server's endpoint.
 	Domain string `json:"domain,omitempty" jsonschema:"default=lb.kubexm.local" change:"procedure"`
