@@ -23,12 +23,14 @@ var refusals = []change{
 	{set: `kubernetes: {version: v1.35.8}`},
 	{set: `kubernetes: {dnsDomain: example.local}`},
 	{set: `kubernetes: {nodeCidrMaskSize: 25}`},
+	{set: `kubernetes: {nodeCidrMaskSizeIPv6: 60}`, on: dual},
 	{set: `etcd: {type: kubexm}`, on: kubeadmEtcd},
 	{set: `etcd: {version: v3.5.33}`, on: ownEtcd},
 	{set: `etcd: {dataDir: /srv/etcd}`, on: ownEtcd},
 	{set: `runtime: {dataRoot: /srv/containers}`},
-	{set: `network: {podCIDR: 10.96.0.0/16}`},
-	{set: `network: {serviceCIDR: 10.97.0.0/16}`},
+	{set: `network: {podCIDR: 10.96.0.0/16}`, on: func(c string) bool { return !dual(c) }},
+	{set: `network: {serviceCIDR: 10.97.0.0/16}`, on: func(c string) bool { return !dual(c) }},
+	{set: `network: {podCIDR: "10.233.64.0/18,fd69:10:96::/48"}`, on: dual},
 	{set: `network: {flannel: {backend: host-gw}}`},
 	{set: `network: {plugin: calico}`, on: func(c string) bool { return !calico(c) && !cilium(c) }},
 	{set: `network: {calico: {blockSize: 27}}`, on: calico},
@@ -45,7 +47,7 @@ var rejoins = []change{
 
 // TestRefusals makes changes that are refused: nothing is touched.
 func TestRefusals(t *testing.T) {
-	for _, name := range []string{"row1", "row9", "registry"} {
+	for _, name := range []string{"row1", "row9", "registry", "row1-dual"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(t *testing.T) {
@@ -79,9 +81,13 @@ func (w *world) refuses(text string) {
 func TestEveryFieldIsChanged(t *testing.T) {
 	changed := map[string]bool{}
 	keys := regexp.MustCompile(`\[[^]]*\]`)
-	for _, name := range []string{"row2", "row7", "row16", "row22", "registry", "harbor", "calico", "cilium", "crio", "docker"} {
+	for _, name := range []string{"row2", "row7", "row16", "row22", "registry", "harbor", "calico", "cilium", "crio", "docker", "row1-dual"} {
 		was := row(t, name)
-		for _, e := range slices.Concat(slices.Collect(maps.Values(edits)), refusals, rejoins) {
+		all := slices.Concat(slices.Collect(maps.Values(edits)), refusals, rejoins)
+		if dual(was) { // edits move hosts by their addresses of IPv4 alone
+			all = refusals
+		}
+		for _, e := range all {
 			if e.on != nil && !e.on(was) {
 				continue
 			}

@@ -3,7 +3,6 @@ package cluster
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/kubexm/kubexm/pkg/apis/kubexm/v1alpha1"
-	"github.com/kubexm/kubexm/pkg/config"
 	"github.com/kubexm/kubexm/pkg/etcd"
 	"github.com/kubexm/kubexm/pkg/pki"
 	"github.com/kubexm/kubexm/pkg/plugin"
@@ -435,19 +433,6 @@ func etcdURL(ip string) string { return "https://" + net.JoinHostPort(ip, "2379"
 
 // EtcdURL is where the member of etcd on a host serves clients.
 func (c *Cluster) EtcdURL(host string) string { return etcdURL(c.IP(host)) }
-
-// EtcdArgs are the flags of members of etcd that are the user's, and one for IPv6, where machines send from the address that they got last: members compare where
-// others call from with certificates, so these call from the address that others know. etcd before 3.6 cannot.
-func (c *Cluster) EtcdArgs() map[string]string {
-	all := maps.Clone(c.Spec.Etcd.ExtraArgs)
-	if c.IPv6() && config.Minor(c.Spec.Etcd.Version) >= 6 {
-		if all == nil {
-			all = map[string]string{}
-		}
-		all["feature-gates"] = strings.TrimPrefix(all["feature-gates"]+",SetMemberLocalAddr=true", ",")
-	}
-	return all
-}
 
 // PeerURL is where the member of etcd on a host serves the others.
 func (c *Cluster) PeerURL(host string) string {

@@ -42,7 +42,7 @@ var networkChecks = []check{
 			}
 		}
 		if lacks == nil {
-			return Finding{}
+			return strayAddresses(c, h, f)
 		}
 		return Finding{
 			Found: "no network interface has " + strings.Join(lacks, ", "), Needed: "the addresses at which other hosts reach it",
@@ -215,6 +215,28 @@ var networkChecks = []check{
 		found.Fix = "allow them in all packet filters, of the hosts and of the network (security groups); check routes"
 		return found
 	}},
+}
+
+// strayAddresses finds addresses of IPv6 from which a member of etcd may call others, instead of from the one that its certificate has: Linux sends from the
+// address that a machine got last.
+func strayAddresses(c *cluster.Cluster, h *v1alpha1.Host, f *runner.Facts) Finding {
+	own := slices.IndexFunc(f.Interfaces, func(i runner.Interface) bool { return i.Has(h.IP()) })
+	if !c.IPv6() || !h.Is(v1alpha1.RoleEtcd) || len(c.All(v1alpha1.RoleEtcd)) == 1 || own < 0 {
+		return Finding{}
+	}
+	var stray []string
+	for _, a := range f.Interfaces[own].Addresses {
+		if ip, err := netip.ParseAddr(addr(a)); err == nil && ip.Is6() && ip.IsGlobalUnicast() && addr(a) != h.IP() {
+			stray = append(stray, addr(a))
+		}
+	}
+	if stray == nil {
+		return Finding{}
+	}
+	return warning(Finding{
+		Found: "besides " + h.IP() + " there is " + strings.Join(stray, ", "), Needed: "no other address from which Linux may send: members of etcd refuse each other then",
+		Fix: "turn off what makes it, like router advertisements (autoconf) and privacy addresses (use_tempaddr)",
+	})
 }
 
 // prefix reads a network or an address; what is neither overlaps nothing.

@@ -113,3 +113,26 @@ func TestSecondFamily(t *testing.T) {
 		t.Errorf("%q", at)
 	}
 }
+
+// TestStrayAddresses warns of members of etcd that may call from another address than their certificates have.
+func TestStrayAddresses(t *testing.T) {
+	const third = "  - {name: node3, address: 10.0.0.13, roles: [etcd]}\n"
+	for config, want := range map[string]int{clustertest.IPv6 + clustertest.ToIPv6(third): 2, clustertest.DualStack + third: 0} {
+		c := clustertest.Parse(t, config, func(_ string, f *runner.Facts) {
+			for i := range f.Interfaces {
+				if f.Interfaces[i].Name == "eth0" {
+					f.Interfaces[i].Addresses = append(f.Interfaces[i].Addresses, "fe80::1/64", "fd00::5054:ff:fe12:3456/64")
+				}
+			}
+		})
+		n := 0
+		for _, f := range preflight.Facts(c, nil) {
+			if f.Check == "addresses" {
+				n++
+			}
+		}
+		if n != want {
+			t.Errorf("%d findings with\n%s", n, config)
+		}
+	}
+}

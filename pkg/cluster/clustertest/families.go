@@ -24,6 +24,9 @@ func ToDualStack(config string) string {
 // DualStack is a cluster like that of New with addresses of both families.
 var DualStack = ToDualStack(frame)
 
+// IPv6 is one with addresses of IPv6 alone.
+var IPv6 = ToIPv6(frame)
+
 // Families shows what a text says of clusters with addresses of both families, and with those of IPv6 alone, that it does not say of one with IPv4. config is a
 // whole configuration with IPv4, or what New takes.
 func Families(t testing.TB, config string, text func(*cluster.Cluster) string) string {

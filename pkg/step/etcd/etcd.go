@@ -113,7 +113,7 @@ func Service(c *cluster.Cluster, host string) step.Step {
 		"peer-client-cert-auth": "true", "peer-trusted-ca-file": caPath, "peer-cert-file": cert + ".pem", "peer-key-file": cert + "-key.pem",
 		"snapshot-count": "10000", "auto-compaction-retention": "8", "quota-backend-bytes": "8589934592",
 	}
-	maps.Copy(args, c.EtcdArgs())
+	maps.Copy(args, c.Spec.Etcd.ExtraArgs)
 	return step.Unit{
 		Name: "etcd", Description: "etcd key-value store", Documentation: "https://etcd.io/docs", After: "network-online.target",
 		Type: "notify", Command: binDir + "/etcd", Args: args,

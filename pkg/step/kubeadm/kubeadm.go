@@ -71,7 +71,7 @@ type Init struct {
 
 // LocalEtcd is the etcd that kubeadm runs as a static pod.
 func LocalEtcd(c *cluster.Cluster) Etcd {
-	return Etcd{Local: &localEtcd{image{tag(c.Image("etcd"))}, c.Spec.Etcd.DataDir, args(c.EtcdArgs())}}
+	return Etcd{Local: &localEtcd{image{tag(c.Image("etcd"))}, c.Spec.Etcd.DataDir, args(c.Spec.Etcd.ExtraArgs)}}
 }
 
 // tag is the part of an image's reference behind its name.
