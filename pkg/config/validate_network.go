@@ -71,9 +71,6 @@ var reserved = []struct{ net, what string }{
 func (k *checker) checkNetwork() {
 	const podPath, servicePath = "spec.network.podCIDR", "spec.network.serviceCIDR"
 	pods, services := k.networks(podPath, k.Network.PodCIDR), k.networks(servicePath, k.Network.ServiceCIDR)
-	if pods == nil || services == nil {
-		return
-	}
 	for _, p := range pods {
 		for _, s := range services {
 			if p.Overlaps(s) {
@@ -81,7 +78,7 @@ func (k *checker) checkNetwork() {
 			}
 		}
 	}
-	if families(pods) != families(services) {
+	if pods != nil && services != nil && families(pods) != families(services) {
 		k.fail(servicePath, k.Network.ServiceCIDR, "must have the families of podCIDR, in its order: %s", families(pods))
 	}
 	for _, s := range services { // The API server takes 20 bits at most; kubeadm wants the 10th address for DNS.
@@ -112,14 +109,16 @@ func (k *checker) checkNetwork() {
 				inside(hostPath(i)+".internalAddress", ip)
 			}
 		}
-		k.checkFamilies(hostPath(i)+".internalAddress", &h, pods)
+		if pods != nil {
+			k.checkFamilies(hostPath(i)+".internalAddress", &h, pods)
+		}
 	}
 	inside("spec.loadBalancer.vip", k.LoadBalancer.VIP)
 	inside("spec.dns.nodeLocalDNS.ip", k.DNS.NodeLocalDNS.IP)
 	for _, primary := range []struct{ path, address string }{
 		{"spec.loadBalancer.vip", k.LoadBalancer.VIP}, {"spec.dns.nodeLocalDNS.ip", k.DNS.NodeLocalDNS.IP},
 	} {
-		if ip, err := netip.ParseAddr(primary.address); err == nil && ip.Is4() != pods[0].Addr().Is4() {
+		if ip, err := netip.ParseAddr(primary.address); err == nil && pods != nil && ip.Is4() != pods[0].Addr().Is4() {
 			k.fail(primary.path, primary.address, "must be an %s address, as the first podCIDR is", family(pods[0].Addr()))
 		}
 	}

@@ -5,7 +5,6 @@ package e2e
 import (
 	"cmp"
 	"context"
-	"net"
 	"os"
 	"strings"
 	"testing"
@@ -56,9 +55,6 @@ func writeHosts(t *testing.T, file string, nodes []testbed.Node, roles []any) {
 	must(t, err)
 	must(t, os.WriteFile(file, text, 0o600))
 }
-
-// inURL is how an address stands in a URL.
-func inURL(address string) string { return strings.TrimSuffix(net.JoinHostPort(address, ""), ":") }
 
 // prover proves that a cluster works with addresses of its family.
 func prover(t *testing.T, c *cluster) *smoke.Prover {

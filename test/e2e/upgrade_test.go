@@ -245,7 +245,7 @@ func (c *cluster) serve(t *testing.T) string {
 	for begin := time.Now(); ; time.Sleep(time.Second) {
 		is, err := client.AppsV1().Deployments("default").Get(t.Context(), deployment.Name, metav1.GetOptions{})
 		if err == nil && is.Status.ReadyReplicas == 4 {
-			return inURL(service.Spec.ClusterIP)
+			return smoke.InURL(service.Spec.ClusterIP)
 		}
 		if time.Since(begin) > 2*time.Minute {
 			t.Fatalf("the guests are not ready: %v", err)

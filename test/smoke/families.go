@@ -26,8 +26,8 @@ func (p *Prover) has(what string, addresses []string) error {
 	return nil
 }
 
-// inURL is how an address stands in a URL.
-func inURL(address string) string { return strings.TrimSuffix(net.JoinHostPort(address, ""), ":") }
+// InURL is how an address stands in a URL.
+func InURL(address string) string { return strings.TrimSuffix(net.JoinHostPort(address, ""), ":") }
 
 func podIPs(pod *corev1.Pod) (all []string) {
 	for _, ip := range pod.Status.PodIPs {

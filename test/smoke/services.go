@@ -38,7 +38,7 @@ func (p *Prover) kinds(ctx context.Context, pods []corev1.Pod, domain string) er
 			return err
 		}
 		for _, ip := range keeps.Spec.ClusterIPs {
-			if err := p.sticks(ctx, from, inURL(ip)); err != nil {
+			if err := p.sticks(ctx, from, InURL(ip)); err != nil {
 				return err
 			}
 		}

@@ -169,7 +169,7 @@ func (p *Prover) across(ctx context.Context, pods []corev1.Pod) error {
 func (p *Prover) services(ctx context.Context, pods []corev1.Pod, service *corev1.Service, domain string) error {
 	hosts := []string{service.Name + "." + namespace + ".svc." + domain, service.Name}
 	for _, ip := range service.Spec.ClusterIPs {
-		hosts = append(hosts, inURL(ip))
+		hosts = append(hosts, InURL(ip))
 	}
 	if err := p.has("the Service", service.Spec.ClusterIPs); err != nil {
 		return err
